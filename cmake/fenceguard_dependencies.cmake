@@ -1,0 +1,58 @@
+# Finds what the components link to. Used by the build and by the installed package alike, so that both
+# see the same targets:
+#   fenceguard_dependency::libpqxx   libpqxx 6.4 has a pkg-config file only, 7.10 and later a CMake package too
+#   fenceguard_dependency::hiredis   hiredis 0.14 likewise; 1.x has both
+#   fenceguard_dependency::hiredis_ssl   only where hiredis was built with TLS (1.0 and later)
+include(CMakeFindDependencyMacro)
+
+# Makes fenceguard_dependency::<name> from pkg-config's <name>, or else from the CMake package
+# <package> with the target <target>.
+function(fenceguard_find_library name version package target)
+  cmake_parse_arguments(PARSE_ARGV 4 arg "OPTIONAL" "" "")
+  if(TARGET fenceguard_dependency::${name})
+    return()
+  endif()
+  set(found "")
+  if(TARGET ${target})  # the including project has it already
+    set(found ${target})
+  endif()
+  if(NOT found)
+    find_package(PkgConfig QUIET)
+    if(PKG_CONFIG_FOUND)
+      pkg_check_modules(FENCEGUARD_${name} QUIET IMPORTED_TARGET GLOBAL ${name}>=${version})
+      if(FENCEGUARD_${name}_FOUND)
+        set(found PkgConfig::FENCEGUARD_${name})
+      endif()
+    endif()
+  endif()
+  if(NOT found)
+    find_package(${package} ${version} CONFIG QUIET GLOBAL)
+    if(TARGET ${target})
+      set(found ${target})
+    endif()
+  endif()
+  if(found)
+    add_library(fenceguard_dependency::${name} INTERFACE IMPORTED GLOBAL)
+    set_target_properties(fenceguard_dependency::${name} PROPERTIES INTERFACE_LINK_LIBRARIES ${found})
+  elseif(NOT arg_OPTIONAL)
+    message(FATAL_ERROR "fenceguard needs ${name} ${version} or later: neither pkg-config nor CMake "
+                        "finds it (Debian: see scripts/install-dependencies)")
+  endif()
+endfunction()
+
+# fenceguard_find_dependencies(<component>...)
+macro(fenceguard_find_dependencies)
+  foreach(fenceguard_component_name IN ITEMS ${ARGN})
+    if(fenceguard_component_name STREQUAL "core")
+      find_dependency(Threads)
+      find_dependency(nlohmann_json)
+    elseif(fenceguard_component_name STREQUAL "redis")
+      fenceguard_find_library(hiredis 0.14 hiredis hiredis::hiredis)
+      fenceguard_find_library(hiredis_ssl 1.0 hiredis_ssl hiredis::hiredis_ssl OPTIONAL)
+    elseif(fenceguard_component_name STREQUAL "postgres")
+      fenceguard_find_library(libpqxx 6.4 libpqxx libpqxx::pqxx)
+    elseif(fenceguard_component_name STREQUAL "prometheus")
+      find_dependency(prometheus-cpp)
+    endif()
+  endforeach()
+endmacro()

@@ -1,0 +1,25 @@
+# fenceguard_test(<name> SOURCES <file>... [LIBS <library>...] [TIMEOUT <seconds>] [LABELS <label>...]
+#                 [SERIAL])
+#
+# A doctest program, registered with ctest under <name>. doctest's main() comes with it.
+# SERIAL: nothing else runs beside it (for tests that measure time).
+function(fenceguard_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  if(NOT arg_SOURCES)
+    message(FATAL_ERROR "fenceguard_test(${name}): SOURCES is missing")
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 180)
+  endif()
+  string(REPLACE "." "_" target "${name}")
+  set(target fenceguard_test_${target})
+  add_executable(${target} ${arg_SOURCES})
+  fenceguard_compile_options(${target})
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${target} PRIVATE ${arg_LIBS} fenceguard_test_main)
+  add_test(NAME ${name} COMMAND ${target})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  if(arg_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endif()
+endfunction()
