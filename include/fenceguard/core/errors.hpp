@@ -1,7 +1,6 @@
 #pragma once
 
 #include <fenceguard/core/fencing_token.hpp>
-
 #include <stdexcept>
 #include <string>
 
@@ -91,17 +90,15 @@ class fence_busy : public error {
 /// with the same idempotency key. Advises `retry_same_key`.
 class commit_unknown : public error {
  public:
-  explicit commit_unknown(std::string const& message)
-      : error{message, next_step::retry_same_key} {}
+  explicit commit_unknown(std::string const& message) : error{message, next_step::retry_same_key} {}
 };
 
 /// A unique key that the first try may have stored was there already (23505 on the idempotency key
-/// under a stricter isolation level), or the transaction could not be serialised with the first try.
-/// Nothing was written. Advises `retry_same_key`: the repeat is answered from the stored row.
+/// under a stricter isolation level), or the transaction could not be serialised with the first
+/// try. Nothing was written. Advises `retry_same_key`: the repeat is answered from the stored row.
 class already_stored : public error {
  public:
-  explicit already_stored(std::string const& message)
-      : error{message, next_step::retry_same_key} {}
+  explicit already_stored(std::string const& message) : error{message, next_step::retry_same_key} {}
 };
 
 /// The store says that the grant is over, or its time has run out. Advises `reacquire`.

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <fenceguard/core/fencing_token.hpp>
-#include <fenceguard/core/grant.hpp>
-
 #include <chrono>
 #include <cstdint>
+#include <fenceguard/core/fencing_token.hpp>
+#include <fenceguard/core/grant.hpp>
 #include <string_view>
 #include <variant>
 

@@ -9,8 +9,8 @@ namespace fenceguard {
 /// A fencing token: a number that rises with every grant of a resource, so that the resource itself
 /// can tell an older holder from a newer one.
 ///
-/// The range is 1 … 2^53−1, the integers that Lua, JSON and JavaScript keep exact (IEEE 754 double).
-/// A value type; every member may be called from any thread.
+/// The range is 1 … 2^53−1, the integers that Lua, JSON and JavaScript keep exact (IEEE 754
+/// double). A value type; every member may be called from any thread.
 class fencing_token {
  public:
   static constexpr std::int64_t min_value = 1;

@@ -1,9 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <fenceguard/core/clock.hpp>
 #include <fenceguard/core/fencing_token.hpp>
-
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <stop_token>

@@ -1,9 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <fenceguard/core/fencing_token.hpp>
 #include <fenceguard/core/grant.hpp>
-
-#include <chrono>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -18,9 +17,9 @@ namespace fenceguard {
 /// useless work; nothing that must be right may depend on them.
 ///
 /// Every member may be called from any thread. A lease may outlive its store: it is lost then. In a
-/// forked child it is inert: remaining() is zero, lost() is requested, nothing is sent. A moved-from
-/// lease may only be destroyed or assigned to; every other member throws invalid_request or, where
-/// it is noexcept, answers as for a lost lease.
+/// forked child it is inert: remaining() is zero, lost() is requested, nothing is sent. A
+/// moved-from lease may only be destroyed or assigned to; every other member throws invalid_request
+/// or, where it is noexcept, answers as for a lost lease.
 class lease {
  public:
   explicit lease(std::shared_ptr<grant> state) noexcept;

@@ -1,10 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <fenceguard/core/clock.hpp>
 #include <fenceguard/core/fencing_token.hpp>
 #include <fenceguard/core/grant.hpp>
-
-#include <chrono>
 #include <functional>
 #include <optional>
 #include <span>
@@ -16,10 +15,10 @@ namespace fenceguard {
 
 /// Who holds a resource, as the store has it.
 struct holder_info {
-  std::string holder{};                    ///< 32 hexadecimal characters.
-  std::optional<fencing_token> token{};    ///< None while a grant has not been numbered yet.
+  std::string holder{};                           ///< 32 hexadecimal characters.
+  std::optional<fencing_token> token{};           ///< None while a grant has not been numbered yet.
   std::chrono::system_clock::time_point since{};  ///< By the store's clock.
-  std::chrono::milliseconds remaining{0};  ///< Until it runs out without renewal.
+  std::chrono::milliseconds remaining{0};         ///< Until it runs out without renewal.
   std::string label{};
 };
 
@@ -27,9 +26,9 @@ struct holder_info {
 /// Waiting, renewal, deadlines, loss and the release of forgotten leases are the engine's
 /// (src/core/lease_engine.cpp) and are the same for every store.
 ///
-/// Each call is bounded by an absolute `deadline` and honours it within some milliseconds. Calls come
-/// from several threads at once. "Unknown" is an answer of its own: a request that was sent and not
-/// answered may have been applied.
+/// Each call is bounded by an absolute `deadline` and honours it within some milliseconds. Calls
+/// come from several threads at once. "Unknown" is an answer of its own: a request that was sent
+/// and not answered may have been applied.
 class lease_backend {
  public:
   struct attempt {
@@ -96,8 +95,8 @@ class lease_backend {
   /// `sent_at` and `validity` of each item. Does not throw.
   virtual void renew(std::span<renew_item> batch, time_point deadline) noexcept = 0;
 
-  /// Deletes the lease if it still belongs to `holder`. Also undoes an unknown acquisition. Does not
-  /// throw.
+  /// Deletes the lease if it still belongs to `holder`. Also undoes an unknown acquisition. Does
+  /// not throw.
   [[nodiscard]] virtual release_outcome release(std::string_view resource, std::string_view holder,
                                                 time_point deadline) noexcept = 0;
 

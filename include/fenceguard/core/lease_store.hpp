@@ -1,13 +1,12 @@
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <fenceguard/core/clock.hpp>
 #include <fenceguard/core/events.hpp>
 #include <fenceguard/core/lease.hpp>
 #include <fenceguard/core/lease_backend.hpp>
 #include <fenceguard/core/lease_request.hpp>
-
-#include <chrono>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <fenceguard/core/errors.hpp>
-
 #include <chrono>
+#include <fenceguard/core/errors.hpp>
 #include <stop_token>
 #include <utility>
 
@@ -10,11 +9,11 @@ namespace fenceguard {
 
 /// How often and how long retry() tries.
 struct retry_policy {
-  unsigned attempts = 5;                       ///< At least 1, the first included.
-  std::chrono::milliseconds total{10'000};     ///< No new try begins after this time.
-  std::chrono::milliseconds first_pause{10};   ///< Before the second try; doubles, with jitter.
+  unsigned attempts = 5;                      ///< At least 1, the first included.
+  std::chrono::milliseconds total{10'000};    ///< No new try begins after this time.
+  std::chrono::milliseconds first_pause{10};  ///< Before the second try; doubles, with jitter.
   std::chrono::milliseconds longest_pause{1'000};
-  std::stop_token stop{};                      ///< Ends a pause at once; the last error is thrown.
+  std::stop_token stop{};  ///< Ends a pause at once; the last error is thrown.
 };
 
 /// Keeps count of tries and pauses; what retry() is made of, for loops of a shape of their own.

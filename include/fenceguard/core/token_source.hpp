@@ -1,8 +1,7 @@
 #pragma once
 
-#include <fenceguard/core/fencing_token.hpp>
-
 #include <cstdint>
+#include <fenceguard/core/fencing_token.hpp>
 
 namespace fenceguard {
 

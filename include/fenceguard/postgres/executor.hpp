@@ -1,9 +1,7 @@
 #pragma once
 
 #include <fenceguard/postgres/parameter.hpp>
-
 #include <pqxx/pqxx>
-
 #include <string>
 
 namespace fenceguard::postgres {

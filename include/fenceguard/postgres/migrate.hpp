@@ -35,7 +35,14 @@ std::size_t migrate_down(std::string const& database_url, int version);
 
 /// One thing in which a database differs from what its migrations made.
 struct difference {
-  enum class kind { missing_version, newer_version, changed_migration, missing, altered, unexpected };
+  enum class kind {
+    missing_version,
+    newer_version,
+    changed_migration,
+    missing,
+    altered,
+    unexpected
+  };
   kind what;
   std::string subject;  ///< The version or the object.
   std::string detail;

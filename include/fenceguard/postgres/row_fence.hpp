@@ -3,7 +3,6 @@
 #include <fenceguard/core/fencing_token.hpp>
 #include <fenceguard/postgres/executor.hpp>
 #include <fenceguard/postgres/parameter.hpp>
-
 #include <optional>
 #include <span>
 #include <string>

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <fenceguard/core/token_source.hpp>
-
 #include <chrono>
+#include <fenceguard/core/token_source.hpp>
 #include <memory>
 #include <string>
 

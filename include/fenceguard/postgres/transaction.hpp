@@ -1,17 +1,15 @@
 #pragma once
 
+#include <chrono>
 #include <fenceguard/core/errors.hpp>
 #include <fenceguard/core/events.hpp>
 #include <fenceguard/core/lease.hpp>
 #include <fenceguard/postgres/idempotency_key.hpp>
 #include <fenceguard/postgres/parameter.hpp>
-
-#include <nlohmann/json.hpp>
-#include <pqxx/pqxx>
-
-#include <chrono>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <pqxx/pqxx>
 #include <string>
 
 namespace fenceguard::postgres {
@@ -44,8 +42,8 @@ enum class commit_state { committed, not_committed, unknown };
 /// and nothing can be written, also where the lease has become stale since.
 ///
 /// Belongs to one thread at a time, as its connection does; the connection must have no other
-/// transaction open and outlive this object. Destroying it without commit() rolls back. The leases may be
-/// released or destroyed before it.
+/// transaction open and outlive this object. Destroying it without commit() rolls back. The leases
+/// may be released or destroyed before it.
 class transaction {
  public:
   /// Begins, looks the key up, claims: one round trip.

@@ -12,8 +12,8 @@ class lease_store final : public fenceguard::lease_store {
  public:
   explicit lease_store(fenceguard::token_source& tokens, lease_store_settings settings = {});
 
-  /// Ends a lease at once, as if its ttl had run out on the server; its holder learns it at the next
-  /// renewal, or never. Nothing happens where nobody holds the resource.
+  /// Ends a lease at once, as if its ttl had run out on the server; its holder learns it at the
+  /// next renewal, or never. Nothing happens where nobody holds the resource.
   void expire(std::string const& resource);
 
   /// While unavailable, every request fails as if the server were down.

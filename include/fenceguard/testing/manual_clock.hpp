@@ -1,9 +1,8 @@
 #pragma once
 
-#include <fenceguard/core/clock.hpp>
-
 #include <atomic>
 #include <chrono>
+#include <fenceguard/core/clock.hpp>
 
 namespace fenceguard::testing {
 

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <fenceguard/core/token_source.hpp>
-
 #include <atomic>
 #include <cstdint>
+#include <fenceguard/core/token_source.hpp>
 
 namespace fenceguard::testing {
 
