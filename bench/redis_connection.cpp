@@ -1,0 +1,140 @@
+// One multiplexed connection beside threads that each own a blocking hiredis connection, running
+// the same script, in one run. Prints calls per second and their ratio.
+//
+//   bench_redis_connection host port [seconds per measurement] [rounds]
+#include <hiredis/hiredis.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "redis/connection.hpp"
+#include "redis/script.hpp"
+
+namespace {
+
+using namespace fenceguard::redis;
+using namespace std::chrono_literals;
+
+// Of the size and cost of a lease's acquire and release.
+constexpr char const* lua = R"(
+local info = redis.pcall('INFO', 'replication')
+local id = string.match(info, 'master_replid:(%x+)')
+local v = redis.call('GET', KEYS[1])
+if v then redis.call('DEL', KEYS[1]) return {'RELEASED', v} end
+local n = redis.call('HINCRBY', KEYS[2], 'next', 1)
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. string.format('%.0f', n), 'PX', ARGV[2], 'NX')
+return {'GRANTED', string.format('%.0f', n), id}
+)";
+
+std::string key_of(int thread) { return "bench:{0}:" + std::to_string(thread); }
+constexpr char const* holder = "0123456789abcdef0123456789abcdef";
+
+using call_fn = std::function<bool()>;
+
+double measure(int threads, double seconds, std::function<call_fn(int)> const& make) {
+  std::atomic<bool> stop = false;
+  std::atomic<int> ready = 0;
+  std::atomic<bool> go = false;
+  std::vector<std::uint64_t> counts(static_cast<std::size_t>(threads) * 16);
+  std::vector<std::thread> all;
+  for (int i = 0; i < threads; ++i) {
+    all.emplace_back([&, i] {
+      auto const call = make(i);
+      if (!call()) std::abort();
+      ++ready;
+      go.wait(false);
+      std::uint64_t count = 0;
+      while (!stop.load(std::memory_order_relaxed)) {
+        if (!call()) std::abort();
+        ++count;
+      }
+      counts[static_cast<std::size_t>(i) * 16] = count;
+    });
+  }
+  while (ready < threads) std::this_thread::sleep_for(1ms);
+  auto const start = std::chrono::steady_clock::now();
+  go = true;
+  go.notify_all();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  stop = true;
+  std::chrono::duration<double> const took = std::chrono::steady_clock::now() - start;
+  for (auto& one : all) one.join();
+  std::uint64_t total = 0;
+  for (auto one : counts) total += one;
+  return static_cast<double>(total) / took.count();
+}
+
+double blocking(char const* host, int port, int threads, double seconds) {
+  return measure(threads, seconds, [=](int i) -> call_fn {
+    redisContext* const c = redisConnect(host, port);
+    if (c == nullptr || c->err != 0) std::abort();
+    auto* const loaded = static_cast<redisReply*>(redisCommand(c, "SCRIPT LOAD %s", lua));
+    std::string const digest{loaded->str};
+    freeReplyObject(loaded);
+    std::shared_ptr<redisContext> const own{c, redisFree};
+    return [own, digest, key = key_of(i)] {
+      char const* words[] = {"EVALSHA",          digest.c_str(), "2",    key.c_str(),
+                             "bench:{0}:tokens", holder,         "30000"};
+      auto* const r = static_cast<redisReply*>(redisCommandArgv(own.get(), 7, words, nullptr));
+      bool const good = r != nullptr && r->type == REDIS_REPLY_ARRAY;
+      if (r != nullptr) freeReplyObject(r);
+      return good;
+    };
+  });
+}
+
+double multiplexed(connection& server, script const& what, int threads, double seconds) {
+  return measure(threads, seconds, [&](int i) -> call_fn {
+    return [&, key = key_of(i)] {
+      std::array<std::string_view, 2> const keys{key, "bench:{0}:tokens"};
+      std::array<std::string_view, 2> const arguments{holder, "30000"};
+      auto const outcome =
+          evaluate(server, what, {keys, arguments}, fenceguard::boottime::now() + 2s);
+      return outcome.replied() && outcome.answer.is_array();
+    };
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: %s host port [seconds] [rounds]\n", argv[0]);
+    return 2;
+  }
+  char const* const host = argv[1];
+  int const port = std::atoi(argv[2]);
+  double const seconds = argc > 3 ? std::atof(argv[3]) : 1.0;
+  int const rounds = argc > 4 ? std::atoi(argv[4]) : 3;
+  std::printf("%8s %14s %14s %8s %14s\n", "threads", "blocking/s", "multiplexed/s", "ratio",
+              "calls/batch");
+  script const what{lua};
+  for (int threads : {1, 8, 32, 128}) {
+    std::vector<std::array<double, 4>> seen;
+    for (int round = 0; round < rounds; ++round) {
+      connection_options options;
+      options.server.host = host;
+      options.server.port = static_cast<std::uint16_t>(port);
+      connection server{options};
+      double const base = blocking(host, port, threads, seconds);
+      double const ours = multiplexed(server, what, threads, seconds);
+      auto const counters = server.counters();
+      seen.push_back(
+          {ours / base, base, ours,
+           static_cast<double>(counters.commands) / static_cast<double>(counters.batches)});
+    }
+    std::sort(seen.begin(), seen.end());
+    auto const& median = seen[seen.size() / 2];
+    std::printf("%8d %14.0f %14.0f %8.2f %14.1f\n", threads, median[1], median[2], median[0],
+                median[3]);
+    std::fflush(stdout);
+  }
+}

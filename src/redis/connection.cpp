@@ -1,0 +1,522 @@
+#include "redis/connection.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fenceguard/core/errors.hpp>
+#include <utility>
+
+#include "redis/parking.hpp"
+
+namespace fenceguard::redis {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr parking::word told_done = 1;
+constexpr parking::word told_to_lead = 2;
+
+constexpr std::size_t longest_batch_bytes = 64 * 1024;
+constexpr std::size_t receive_size = 16 * 1024;
+
+// After this long without traffic it costs nothing that shows to ask whether the server has closed
+// the connection meanwhile. So the first call after a restart is sent on a new one instead of
+// ending as `unknown`.
+constexpr std::chrono::nanoseconds idle_before_check = 1ms;
+
+std::string milliseconds(std::chrono::milliseconds time) {
+  return std::to_string(time.count()) + " ms";
+}
+
+}  // namespace
+
+struct connection::entry {
+  enum class state { waiting, queued, in_flight, finished };
+
+  std::string_view wire;
+  waiter* owner = nullptr;
+  state where = state::waiting;
+  bool sent_again = false;
+  std::uint64_t serial = 0;
+  entry* previous = nullptr;
+  entry* next = nullptr;
+  result outcome;
+};
+
+// Entries and waiter live on the caller's stack. Nobody else touches them without the lock, nor
+// after the waiter was told that it is done.
+struct connection::waiter {
+  std::span<entry> entries;
+  time_point deadline;
+  std::size_t open = 0;
+  parking place{};
+};
+
+// Who is to be woken once the lock has been let go.
+struct connection::wake_list {
+  std::array<parking*, 512> places;
+  std::size_t count = 0;
+
+  void add(parking& place) noexcept {
+    if (count == places.size()) flush();
+    places[count++] = &place;
+  }
+  void flush() noexcept {
+    for (std::size_t i = 0; i < count; ++i) parking::unpark(places[i]);
+    count = 0;
+  }
+};
+
+connection_options connection_options::from_url(url const& from) {
+  if (from.kind != deployment::standalone || from.addresses.size() != 1) {
+    throw invalid_request{from.to_string() + " does not name one Redis server"};
+  }
+  connection_options options;
+  options.server = from.addresses.front();
+  options.login = from.login;
+  options.database = from.database;
+  options.tls = from.tls;
+  return options;
+}
+
+connection::connection(connection_options options)
+    : options_{std::move(options)}, process_{::getpid()} {
+  if (options_.tls) {
+    throw invalid_request{"rediss:// (TLS) is not supported by this build of fenceguard"};
+  }
+  if (options_.connect_timeout <= 0ms || options_.silence_limit <= 0ms ||
+      options_.longest_batch == 0) {
+    throw invalid_request{
+        "a Redis connection's connect_timeout, silence_limit and longest_batch must be above 0"};
+  }
+  if (options_.database < 0) throw invalid_request{"a Redis database number must not be negative"};
+}
+
+connection::~connection() {
+  if (::getpid() == process_) return;
+  stream_.leak();
+  static_cast<void>(parser_.release());
+}
+
+result connection::call(command const& what, time_point deadline, priority order) {
+  entry one;
+  one.wire = what.wire();
+  waiter me{.entries = {&one, 1}, .deadline = deadline};
+  run(me, order);
+  return std::move(one.outcome);
+}
+
+std::vector<result> connection::call_all(std::span<command const> what, time_point deadline,
+                                         priority order) {
+  std::vector<entry> entries(what.size());
+  for (std::size_t i = 0; i < what.size(); ++i) entries[i].wire = what[i].wire();
+  waiter me{.entries = entries, .deadline = deadline};
+  if (!entries.empty()) run(me, order);
+  std::vector<result> results;
+  results.reserve(entries.size());
+  for (auto& one : entries) results.push_back(std::move(one.outcome));
+  return results;
+}
+
+void connection::run(waiter& me, priority order) {
+  if (::getpid() !=
+      process_) {  // before any lock: a thread of the parent may have held it at fork()
+    for (auto& one : me.entries) {
+      one.outcome.why = failure::forked;
+      one.outcome.error = "this Redis connection belongs to the parent process; make a new one";
+    }
+    return;
+  }
+  guard held{mutex_};
+  enqueue(me, order);
+  if (leader_ == nullptr) return lead(held, me);
+  held.unlock();
+  wait(me);
+}
+
+void connection::wait(waiter& me) {
+  auto const told = me.place.park_until(me.deadline);
+  if (told == told_done) return;
+  guard held{mutex_};
+  if (leader_ == &me) {  // told so, perhaps at the very moment when the time was up
+    me.place.reset();
+    ++counters_.handovers;
+    return lead(held, me);
+  }
+  if (me.open > 0) abandon(me, failure::deadline, {});
+}
+
+void connection::lead(guard& held, waiter& me) {
+  wake_list wakes;
+  leader_ = &me;
+  try {
+    while (step(held, me, wakes)) {
+    }
+  } catch (...) {  // out of memory: the stream may be out of step
+    if (!held.owns_lock()) held.lock();
+    drop(failure::disconnected, {}, wakes);
+    abandon(me, failure::disconnected, {});
+    pass_on(held, wakes);
+    throw;
+  }
+  pass_on(held, wakes);
+}
+
+void connection::pass_on(guard& held, wake_list& wakes) {
+  waiter* next = nullptr;
+  for (auto i = flight_head_; i < flight_.size() && next == nullptr; ++i) {
+    if (flight_[i].sent != nullptr) next = flight_[i].sent->owner;
+  }
+  if (next == nullptr && queue_.first != nullptr) next = queue_.first->owner;
+  leader_ = next;
+  parking* const place = next != nullptr ? &next->place : nullptr;
+  bool const sleeps = next != nullptr && next->place.tell(told_to_lead);
+  held.unlock();
+  if (sleeps) parking::unpark(place);
+  wakes.flush();
+}
+
+// One round of the leader; false where its work is done.
+bool connection::step(guard& held, waiter& me, wake_list& wakes) {
+  if (closed_) {
+    drop(failure::closed, "the Redis connection was shut down", wakes);
+    fail_queued(queued_, failure::closed, "the Redis connection was shut down", wakes);
+  }
+  if (me.open == 0) return false;
+  auto const now = clock::now();
+  if (now >= me.deadline) {
+    abandon(me, failure::deadline, {});
+    return false;
+  }
+  if (under_way() && live_ == 0) {
+    // Everybody who had sent something has given it up; a fresh stream cannot bring their replies.
+    drop(failure::deadline, {}, wakes);
+  } else if (under_way() && now - progress_ >= options_.silence_limit) {
+    drop(failure::disconnected,
+         options_.server.to_string() + " has sent nothing for " +
+             milliseconds(options_.silence_limit),
+         wakes);
+  }
+  if (!stream_) return make_connection(held, me, wakes, now);
+  if (!under_way() && !start_batch(held, now, wakes)) return true;
+  exchange(held, me, wakes);
+  if (me.open > 0 && wakes.count > 0) {
+    held.unlock();
+    wakes.flush();
+    held.lock();
+  }
+  return true;
+}
+
+bool connection::make_connection(guard& held, waiter& me, wake_list& wakes, time_point now) {
+  auto const up_to = queued_;
+  auto const until = std::min<time_point>(me.deadline, now + options_.connect_timeout);
+  connect_bound const bound{until, closed_};
+  held.unlock();
+  socket made;
+  auto parser = std::make_unique<reply_parser>();
+  auto why = failure::none;
+  bool mine_alone = false;
+  std::string error;
+  try {
+    made = socket::connect(options_.server, names_, bound);
+    log_in(made, *parser, bound);
+  } catch (unreachable const& e) {
+    why = failure::unreachable;
+    mine_alone = e.own_deadline() && until == me.deadline;
+    error = e.what();
+  } catch (invalid_request const& e) {
+    why = failure::refused;
+    error = e.what();
+  }
+  held.lock();
+  if (closed_) return true;
+  if (why == failure::none) {
+    stream_ = std::move(made);
+    parser_ = std::move(parser);
+    progress_ = clock::now();
+    ++counters_.connects;
+    return true;
+  }
+  // Who was queued before the attempt has its answer too; a hundred callers do not try in turn.
+  if (mine_alone) {
+    abandon(me, why, error);
+  } else {
+    fail_queued(up_to, why, error, wakes);
+  }
+  return me.open > 0;
+}
+
+bool connection::start_batch(guard& held, time_point now, wake_list& wakes) {
+  if (last_batch_ > 1) {  // those who were just woken are about to ask again: one write for all
+    held.unlock();
+    ::sched_yield();
+    held.lock();
+  }
+  if (now - progress_ >= idle_before_check) {
+    std::array<char, 64> bytes;
+    std::size_t arrived = 0;
+    if (stream_.receive_arrived(bytes.data(), bytes.size(), arrived) != socket::status::blocked) {
+      drop(failure::disconnected, {}, wakes);
+      return false;
+    }
+  }
+  out_.clear();
+  out_sent_ = 0;
+  flight_.clear();
+  flight_head_ = 0;
+  while (queue_.first != nullptr && flight_.size() < options_.longest_batch &&
+         (flight_.empty() || out_.size() + queue_.first->wire.size() <= longest_batch_bytes)) {
+    auto& one = *queue_.first;
+    flight_.push_back({&one, out_.size()});
+    out_ += one.wire;
+    unlink(one);
+    one.where = entry::state::in_flight;
+    ++live_;
+  }
+  progress_ = now;
+  last_batch_ = flight_.size();
+  counters_.commands += last_batch_;
+  ++counters_.batches;
+  return true;
+}
+
+void connection::exchange(guard& held, waiter& me, wake_list& wakes) {
+  auto const until = std::min<time_point>(me.deadline, progress_ + options_.silence_limit);
+  held.unlock();
+  std::array<char, receive_size> bytes;
+  std::size_t arrived = 0;
+  auto sent = out_sent_;
+  auto status = stream_.send(out_, sent);
+  if (status != socket::status::closed) {
+    status = stream_.receive(bytes.data(), bytes.size(), arrived, sent < out_.size(), until);
+  }
+  auto parsed = reply_parser::state::incomplete;
+  if (arrived > 0) {
+    parser_->feed(bytes.data(), arrived);
+    reply next;
+    while ((parsed = parser_->parse(next)) == reply_parser::state::complete) {
+      received_.push_back(std::move(next));
+    }
+  }
+  held.lock();
+  bool const moved = arrived > 0 || sent > out_sent_;
+  out_sent_ = sent;
+  if (!distribute(wakes)) {
+    drop(failure::protocol, options_.server.to_string() + " sent a reply that nobody asked for",
+         wakes);
+  } else if (parsed == reply_parser::state::broken) {
+    drop(failure::protocol, options_.server.to_string() + ": " + parser_->error(), wakes);
+  } else if (status == socket::status::closed && !closed_) {
+    drop(failure::disconnected, options_.server.to_string() + " closed the connection", wakes);
+  } else if (moved && under_way()) {
+    progress_ = clock::now();
+  }
+}
+
+// False where there are more replies than commands.
+bool connection::distribute(wake_list& wakes) {
+  bool in_step = true;
+  for (auto& one : received_) {
+    if (!under_way()) {
+      in_step = false;
+      break;
+    }
+    auto* const answered = flight_[flight_head_++].sent;
+    if (answered == nullptr) {
+      ++counters_.late;
+      continue;
+    }
+    --live_;
+    answered->outcome.outcome = fate::replied;
+    answered->outcome.answer = std::move(one);
+    finish(*answered, wakes);
+  }
+  received_.clear();
+  return in_step;
+}
+
+void connection::finish(entry& one, wake_list& wakes) {
+  auto& owner = *one.owner;
+  one.where = entry::state::finished;
+  if (--owner.open == 0 && &owner != leader_ && owner.place.tell(told_done)) wakes.add(owner.place);
+}
+
+void connection::drop(failure why, std::string const& error, wake_list& wakes) {
+  if (stream_) ++counters_.drops;
+  stream_.close();
+  parser_.reset();
+  received_.clear();
+  for (auto i = flight_.size(); i-- > flight_head_;) {
+    auto* const one = flight_[i].sent;
+    if (one == nullptr) continue;
+    bool const untouched = flight_[i].begin >= out_sent_;
+    if (untouched && !std::exchange(one->sent_again, true)) {
+      push_front(*one);
+      continue;
+    }
+    one->outcome.outcome = untouched ? fate::not_sent : fate::unknown;
+    one->outcome.why = why;
+    one->outcome.error = error;
+    finish(*one, wakes);
+  }
+  flight_.clear();
+  flight_head_ = 0;
+  live_ = 0;
+  out_.clear();
+  out_sent_ = 0;
+}
+
+void connection::fail_queued(std::uint64_t up_to, failure why, std::string const& error,
+                             wake_list& wakes) {
+  for (auto* one = queue_.first; one != nullptr;) {
+    auto* const next = one->next;
+    if (one->serial <= up_to) {
+      unlink(*one);
+      one->outcome.why = why;
+      one->outcome.error = error;
+      finish(*one, wakes);
+    }
+    one = next;
+  }
+}
+
+// The caller's own decision: its entries leave the queue, and where they are in flight an empty
+// place stays, so that the replies that may yet come are counted off.
+void connection::abandon(waiter& me, failure why, std::string const& error) {
+  for (auto& one : me.entries) {
+    if (one.where == entry::state::finished) continue;
+    if (one.where == entry::state::queued) {
+      unlink(one);
+    } else {
+      auto const place = std::find_if(flight_.begin() + static_cast<std::ptrdiff_t>(flight_head_),
+                                      flight_.end(), [&](auto& f) { return f.sent == &one; });
+      place->sent = nullptr;
+      --live_;
+      one.outcome.outcome = fate::unknown;
+    }
+    one.where = entry::state::finished;
+    one.outcome.why = why;
+    one.outcome.error = !error.empty() ? error
+                        : one.outcome.outcome == fate::unknown
+                            ? "no reply from " + options_.server.to_string() + " in time"
+                            : "not sent to " + options_.server.to_string() + " in time";
+  }
+  me.open = 0;
+}
+
+void connection::enqueue(waiter& me, priority order) {
+  me.open = me.entries.size();
+  for (std::size_t i = 0; i < me.entries.size(); ++i) {
+    auto& one = me.entries[order == priority::urgent ? me.entries.size() - 1 - i : i];
+    one.owner = &me;
+    one.serial = ++queued_;
+    order == priority::urgent ? push_front(one) : push_back(one);
+  }
+}
+
+void connection::push_front(entry& one) noexcept {
+  one.where = entry::state::queued;
+  one.previous = nullptr;
+  one.next = queue_.first;
+  (queue_.first != nullptr ? queue_.first->previous : queue_.last) = &one;
+  queue_.first = &one;
+}
+
+void connection::push_back(entry& one) noexcept {
+  one.where = entry::state::queued;
+  one.next = nullptr;
+  one.previous = queue_.last;
+  (queue_.last != nullptr ? queue_.last->next : queue_.first) = &one;
+  queue_.last = &one;
+}
+
+void connection::unlink(entry& one) noexcept {
+  (one.previous != nullptr ? one.previous->next : queue_.first) = one.next;
+  (one.next != nullptr ? one.next->previous : queue_.last) = one.previous;
+}
+
+void connection::shutdown() noexcept {
+  if (::getpid() != process_) return;
+  guard const held{mutex_};
+  closed_ = true;
+  if (leader_ == nullptr) {
+    stream_.close();
+  } else {
+    stream_.interrupt();  // the leader returns from receive() and ends everybody's call
+  }
+}
+
+connection_counters connection::counters() const {
+  if (::getpid() != process_) return {};
+  guard const held{mutex_};
+  return counters_;
+}
+
+void connection::log_in(socket& stream, reply_parser& parser, connect_bound const& bound) const {
+  std::string out;
+  std::vector<char const*> sent;
+  if (!options_.login.password.empty()) {
+    sent.push_back("AUTH");
+    bool const named = !options_.login.user.empty();
+    append_header(out, named ? 3 : 2);
+    append_word(out, "AUTH");
+    if (named) append_word(out, options_.login.user);
+    append_word(out, options_.login.password);
+  }
+  if (options_.database != 0) {
+    sent.push_back("SELECT");
+    append_header(out, 2);
+    append_word(out, "SELECT");
+    append_word(out, std::to_string(options_.database));
+  }
+  std::size_t out_sent = 0;
+  std::size_t answered = 0;
+  reply answer;
+  while (answered < sent.size()) {
+    auto const now = clock::now();
+    auto const server = options_.server.to_string();
+    if (closed_) throw unreachable{"the Redis connection was shut down", false};
+    if (now >= bound.until) throw unreachable{"logging in to " + server + " took too long", true};
+    std::array<char, 1024> bytes;
+    std::size_t arrived = 0;
+    auto status = stream.send(out, out_sent);
+    if (status != socket::status::closed) {
+      status = stream.receive(bytes.data(), bytes.size(), arrived, out_sent < out.size(),
+                              std::min<time_point>(bound.until, now + 20ms));
+    }
+    parser.feed(bytes.data(), arrived);
+    auto parsed = parser.parse(answer);
+    while (parsed == reply_parser::state::complete && answered < sent.size()) {
+      if (answer.is_error()) {
+        throw invalid_request{server + " refused " + sent[answered] + ": " +
+                              without_password(answer.text())};
+      }
+      ++answered;
+      parsed = parser.parse(answer);
+    }
+    if (parsed == reply_parser::state::broken) {
+      throw unreachable{server + " does not answer as Redis does: " + parser.error(), false};
+    }
+    if (answered < sent.size() && status == socket::status::closed) {
+      throw unreachable{server + " closed the connection during login", false};
+    }
+  }
+}
+
+// Some servers quote the command that they refuse.
+std::string connection::without_password(std::string_view text) const {
+  std::string result{text};
+  auto const& password = options_.login.password;
+  for (auto at = result.find(password); !password.empty() && at != std::string::npos;
+       at = result.find(password, at)) {
+    result.replace(at, password.size(), "***");
+    at += 3;
+  }
+  return result;
+}
+
+}  // namespace fenceguard::redis
