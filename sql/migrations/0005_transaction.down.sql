@@ -1,0 +1,10 @@
+-- Takes 0005 away.
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+SELECT fenceguard.begin_rollback(5, 'transaction');
+DROP FUNCTION fenceguard.close_guarded(xid8, text, text, bytea, json, bigint, interval);
+DROP FUNCTION fenceguard.replay(text, text, json, int);
+DROP FUNCTION fenceguard.claim(text, bigint, text, int, int);
+DROP FUNCTION fenceguard.check_issued(bigint);
+DROP FUNCTION fenceguard.open_guarded(text[], bigint[], text[], text, text, json, int, int);
+SELECT fenceguard.end_rollback(5);
+COMMIT;
