@@ -3,7 +3,7 @@ include(CMakePackageConfigHelpers)
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/fenceguard")
 
 # One export set per component: a user of fenceguard::core alone needs neither libpqxx nor hiredis.
-foreach(component IN LISTS FENCEGUARD_COMPONENTS)
+foreach(component IN LISTS FENCEGUARD_BUILT_COMPONENTS)
   install(TARGETS fenceguard_${component} EXPORT fenceguard-${component})
   install(
     EXPORT fenceguard-${component}
