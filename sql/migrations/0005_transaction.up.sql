@@ -245,5 +245,42 @@ END $$;
 COMMENT ON FUNCTION fenceguard.close_guarded(xid8, text, text, bytea, json, bigint, interval) IS
   'The last statement before COMMIT: stores the answer under the key, if there is one. 25000 when the transaction is another one.';
 
+-- A whole transaction in one message: execute_once_open(), the caller's statement, execute_once_close(); the server takes
+-- the statements of one message as one transaction. Nothing in such a message can branch, so a replay is raised: the
+-- DETAIL is the stored answer, whole, and the error ends the message before the caller's statement.
+CREATE FUNCTION fenceguard.execute_once_open(
+  resources text[], tokens bigint[], holders text[], scope text, key text, request json,
+  patience_ms int, max_idle_ms int) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  opened record;
+BEGIN
+  IF key IS NULL THEN
+    RAISE EXCEPTION 'key must be given' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  SELECT o.replayed, o.answer INTO opened
+    FROM fenceguard.open_guarded(resources, tokens, holders, scope, key, request, patience_ms, max_idle_ms) o;
+  IF opened.replayed THEN
+    RAISE EXCEPTION 'replayed: key % of scope % was answered before', key, scope
+      USING ERRCODE = 'TF007', DETAIL = coalesce(opened.answer::text, 'null');
+  END IF;
+END $$;
+COMMENT ON FUNCTION fenceguard.execute_once_open(text[], bigint[], text[], text, text, json, int, int) IS
+  'As open_guarded(), for a transaction in one message: a stored answer is raised (TF007, the answer in the DETAIL).';
+
+CREATE FUNCTION fenceguard.execute_once_close(
+  scope text, key text, request json, answer json, token bigint, retention interval, OUT database_identity text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  INSERT INTO fenceguard.idempotency(scope, key, fingerprint, answer, token, expires_at)
+    VALUES (execute_once_close.scope, execute_once_close.key,
+            sha256(convert_to(execute_once_close.request::jsonb::text, 'UTF8')), execute_once_close.answer,
+            execute_once_close.token, now() + retention);
+  SELECT s.system_identifier || '/' || s.database_oid INTO STRICT database_identity
+    FROM fenceguard.server_state s;
+END $$;
+COMMENT ON FUNCTION fenceguard.execute_once_close(text, text, json, json, bigint, interval) IS
+  'Stores the answer in the message that execute_once_open() began; returns which database this is.';
+
 SELECT fenceguard.end_migration(5, 'transaction');
 COMMIT;
