@@ -22,7 +22,7 @@ class fencing_token {
 
   [[nodiscard]] constexpr std::int64_t value() const noexcept { return value_; }
 
-  friend constexpr auto operator<=>(fencing_token, fencing_token) noexcept = default;
+  friend auto operator<=>(fencing_token, fencing_token) noexcept = default;
 
  private:
   std::int64_t value_;
