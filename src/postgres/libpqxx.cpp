@@ -67,6 +67,7 @@ std::string sqlstate_of(std::exception const& failed) {
   if (dynamic_cast<pqxx::deadlock_detected const*>(&failed) != nullptr) return "40P01";
   if (dynamic_cast<pqxx::statement_completion_unknown const*>(&failed) != nullptr) return "40003";
   if (dynamic_cast<pqxx::transaction_rollback const*>(&failed) != nullptr) return "40000";
+  if (dynamic_cast<pqxx::insufficient_privilege const*>(&failed) != nullptr) return "42501";
 #endif
 #if PQXX_VERSION_MAJOR >= 8
   if (auto const* error = dynamic_cast<pqxx::failure const*>(&failed)) {
@@ -100,23 +101,17 @@ bool is_closed_by_server(connection_base& db) noexcept {
   return false;
 }
 
+pinned_session::pinned_session(connection_base& db) : db_{&db} {
 #if PQXX_VERSION_MAJOR < 7
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-pinned_connection::pinned_connection(connection_base& db) : db_{&db} {
-  db.activate();  // a connection that was lost before may be replaced here, never later
-  db.inhibit_reactivation(true);
+  db.activate();
+#pragma GCC diagnostic pop
+#endif
   backend_pid_ = db.backendpid();
 }
-pinned_connection::~pinned_connection() { db_->inhibit_reactivation(false); }
-#pragma GCC diagnostic pop
-#else
-pinned_connection::pinned_connection(connection_base& db)
-    : db_{&db}, backend_pid_{db.backendpid()} {}
-pinned_connection::~pinned_connection() = default;
-#endif
 
-bool pinned_connection::holds() const noexcept {
+bool pinned_session::holds() const noexcept {
   return db_->is_open() && db_->backendpid() == backend_pid_;
 }
 
@@ -141,5 +136,19 @@ class notices::collector final : public pqxx::errorhandler {
 notices::notices(connection_base& db) : collector_{std::make_unique<collector>(db)} {}
 notices::~notices() = default;
 std::vector<std::string> const& notices::messages() const noexcept { return collector_->messages; }
+
+void notices::clear() noexcept { collector_->messages.clear(); }
+
+#if PQXX_VERSION_MAJOR < 7
+verbose_messages::verbose_messages(connection_base& db) : db_{&db}, before_{db.get_verbosity()} {
+  db.set_verbosity(connection_base::verbose);
+}
+verbose_messages::~verbose_messages() { db_->set_verbosity(before_); }
+#else
+verbose_messages::verbose_messages(connection_base& db) : db_{&db} {
+  db.set_verbosity(pqxx::error_verbosity::verbose);
+}
+verbose_messages::~verbose_messages() { db_->set_verbosity(pqxx::error_verbosity::normal); }
+#endif
 
 }  // namespace fenceguard::postgres::libpqxx

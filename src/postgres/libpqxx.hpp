@@ -42,25 +42,23 @@ bool is_connection_lost(std::exception const& failed) noexcept;
 // Looks, without waiting, whether the server has closed the connection already.
 bool is_closed_by_server(connection_base& db) noexcept;
 
-// While it lives, libpqxx does not replace a lost connection by a new one. libpqxx 6 does that
-// silently; 7 and later never do.
-class pinned_connection {
+// Remembers which session a connection has. libpqxx 6 replaces a lost connection silently, at the
+// next statement, which would then run outside any transaction: ask holds() before each message.
+// (Forbidding it to reconnect instead would overwrite what the user has set, which cannot be read.)
+class pinned_session {
  public:
-  explicit pinned_connection(connection_base& db);
-  ~pinned_connection();
-  pinned_connection(pinned_connection const&) = delete;
-  pinned_connection& operator=(pinned_connection const&) = delete;
+  // Lets libpqxx 6 replace a connection that was lost before; it is too late for that afterwards.
+  explicit pinned_session(connection_base& db);
 
-  // Whether the session is still the one that it was.
   bool holds() const noexcept;
-  int backend_pid() const noexcept { return backend_pid_; }
 
  private:
   connection_base* db_;
   int backend_pid_;
 };
 
-// Collects the server's notices and warnings while it lives.
+// Collects the server's notices and warnings while it lives, and passes them on to the user's
+// handlers. What a server says as it ends an idle session comes as a notice too.
 class notices {
  public:
   explicit notices(connection_base& db);
@@ -69,10 +67,27 @@ class notices {
   notices& operator=(notices const&) = delete;
 
   std::vector<std::string> const& messages() const noexcept;
+  void clear() noexcept;
 
  private:
   class collector;
   std::unique_ptr<collector> collector_;
+};
+
+// While it lives, errors and notices tell where in the server's code they were raised: words that
+// no server translates. libpqxx 7 and later do not say what was set before: it is `normal` then.
+class verbose_messages {
+ public:
+  explicit verbose_messages(connection_base& db);
+  ~verbose_messages();
+  verbose_messages(verbose_messages const&) = delete;
+  verbose_messages& operator=(verbose_messages const&) = delete;
+
+ private:
+  connection_base* db_;
+#if PQXX_VERSION_MAJOR < 7
+  connection_base::error_verbosity before_;
+#endif
 };
 
 }  // namespace fenceguard::postgres::libpqxx

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <pqxx/pqxx>
+
+#include <optional>
+
+namespace fenceguard::postgres {
+
+// The schema's newest migration; nothing where the database has no fenceguard schema.
+std::optional<int> schema_version(pqxx::transaction_base& with);
+
+}  // namespace fenceguard::postgres

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace fenceguard::postgres {
+
+// The word that makes `statement` begin or end a transaction ("COMMIT", "PREPARE TRANSACTION", …);
+// nothing where it does neither. White space, comments and empty statements before it are skipped
+// as the server skips them. Savepoints are no transaction control: they stay inside.
+std::optional<std::string> transaction_control(std::string_view statement);
+
+}  // namespace fenceguard::postgres
