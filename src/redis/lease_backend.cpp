@@ -1,0 +1,476 @@
+#include "redis/lease_backend.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <exception>
+#include <fenceguard/core/errors.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "redis/lease_value.hpp"
+#include "redis/server_version.hpp"
+
+namespace fenceguard::redis {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t holder_size = 32;
+// So often a data set that asks for blocks again and again is obliged within one call.
+constexpr unsigned most_fetches = 4;
+constexpr unsigned most_late = 4;
+constexpr std::chrono::seconds ask_identity_again{60};
+
+// A decimal number without a heap allocation.
+class numeral {
+ public:
+  explicit numeral(std::int64_t value) noexcept
+      : end_{std::to_chars(digits_.data(), digits_.data() + digits_.size(), value).ptr} {}
+  numeral(numeral const&) = delete;
+  numeral& operator=(numeral const&) = delete;
+
+  operator std::string_view() const noexcept {
+    return {digits_.data(), static_cast<std::size_t>(end_ - digits_.data())};
+  }
+
+ private:
+  std::array<char, 24> digits_;
+  char* end_;
+};
+
+// A word that no caller has used before: the holder is random, the number is not used again in this
+// store. The holder alone would not do, since one acquisition may ask several data sets.
+class fresh_ticket {
+ public:
+  fresh_ticket(std::string_view holder, std::uint64_t number) noexcept {
+    char* at = std::copy(holder.begin(), holder.end(), text_.data());
+    *at++ = '.';
+    end_ = std::to_chars(at, text_.data() + text_.size(), number, 16).ptr;
+  }
+  fresh_ticket(fresh_ticket const&) = delete;
+  fresh_ticket& operator=(fresh_ticket const&) = delete;
+
+  operator std::string_view() const noexcept {
+    return {text_.data(), static_cast<std::size_t>(end_ - text_.data())};
+  }
+
+ private:
+  std::array<char, holder_size + 1 + 16> text_;
+  char* end_;
+};
+
+std::optional<fencing_token> token_of(reply_view text) {
+  auto const value = text.integer();
+  if (!value || *value < fencing_token::min_value || *value > fencing_token::max_value) {
+    return std::nullopt;
+  }
+  return fencing_token{*value};
+}
+
+fenceguard::lease_backend::busy busy_for(reply_view remaining) {
+  auto const ms = remaining.integer().value_or(-1);
+  if (ms < 0) return {milliseconds{0}};  // a key without an end: somebody else's doing
+  return {milliseconds{std::max<std::int64_t>(ms, 1)}};
+}
+
+// The longer the others have been waiting, the less often they ask.
+milliseconds pause_after(reply_view microseconds_waited) {
+  auto const waited = microseconds_waited.integer().value_or(0) / 1'000;
+  return milliseconds{std::clamp<std::int64_t>(waited, 1, 25)};
+}
+
+void check(std::string_view holder, milliseconds ttl) {
+  if (holder.size() != holder_size) {
+    throw invalid_request{"a holder has 32 characters, not " + std::to_string(holder.size())};
+  }
+  if (ttl.count() < 1) {
+    throw invalid_request{"a ttl must be at least 1 ms, not " + std::to_string(ttl.count())};
+  }
+}
+
+constexpr char const* no_primary = "the server is a replica and cannot give leases";
+
+[[noreturn]] void throw_partitions(reply_view stored, key_space const& keys) {
+  throw invalid_request{"the leases of this prefix are spread over " + std::string{stored.text()} +
+                        " partitions, and this store was told " +
+                        std::string{keys.partitions_text()}};
+}
+
+}  // namespace
+
+lease_backend::lease_backend(settings how, token_source& tokens)
+    : how_{std::move(how)},
+      scripts_{lease_scripts::get()},
+      main_{how_.server},
+      renewals_{how_.server},
+      last_{how_.server},
+      blocks_{tokens,
+              {how_.block_size, how_.observer},
+              [this](unsigned partition, std::string const& ticket, fencing_token first,
+                     std::int64_t count) { return offer(partition, ticket, first, count); }} {}
+
+lease_backend::~lease_backend() = default;
+
+void lease_backend::close() noexcept {
+  closed_ = true;
+  main_.shutdown();
+  renewals_.shutdown();
+  blocks_.close();
+}
+
+auto lease_backend::try_acquire(attempt const& what) -> acquire_answer {
+  check(what.holder, what.ttl);
+  if (closed_) return not_applied{"the lease store is closed"};
+  auto const lease = how_.keys.lease(what.resource);
+  auto const deadline = real_time(what.deadline);
+  if (numbers_each_grant()) return acquire_numbered(what, deadline, lease);
+  return acquire_from_block(what, deadline, lease);
+}
+
+auto lease_backend::acquire_from_block(attempt const& what, time_point deadline,
+                                       std::string_view lease) -> acquire_answer {
+  auto const partition = how_.keys.partition_of(what.resource);
+  auto const tokens = how_.keys.tokens(partition);
+  numeral const ttl{what.ttl.count()};
+  unsigned fetches = 0;
+  unsigned late = 0;
+  for (;;) {
+    fresh_ticket const ticket{what.holder, next_ticket_++};
+    numeral const execute_by{server_clock_.at(deadline)};
+    std::array<std::string_view, 2> const keys{lease, tokens};
+    std::array<std::string_view, 6> const arguments{
+        what.holder, ttl, ticket, execute_by, how_.keys.partitions_text(), what.label};
+    auto const sent_at = how_.clock->now();
+    auto const outcome = run_timed(scripts_.acquire, {keys, arguments}, deadline);
+    auto const& answer = outcome.answer;
+    auto const word = answer[0].text();
+    if (word == "GRANTED") {
+      auto const token = token_of(answer[2]);
+      if (!token) return unknown{judge(outcome, "acquire").message};
+      fetch_ahead(partition, answer[3].text());
+      return granted{*token, sent_at, what.ttl};
+    }
+    if (word == "BUSY") return busy_for(answer[2]);
+    if (word == "NEED_BLOCK") {
+      if (fetches++ == most_fetches) return again{milliseconds{25}};
+      fetch(partition, answer[2].text(), deadline);
+    } else if (word == "WAIT_BLOCK") {
+      blocks_.throw_recent_failure(partition,
+                                   std::chrono::microseconds{answer[2].integer().value_or(0)});
+      return again{pause_after(answer[2])};
+    } else if (word == "LATE") {
+      check_version(deadline);
+      if (late++ == most_late) return not_applied{"acquire: the request came after its time"};
+    } else if (word == "NO_IDENTITY") {
+      note_hidden_identity();
+      return acquire_numbered(what, deadline, lease);
+    } else {
+      return refused(outcome);
+    }
+  }
+}
+
+auto lease_backend::acquire_numbered(attempt const& what, time_point deadline,
+                                     std::string_view lease) -> acquire_answer {
+  numeral const ttl{what.ttl.count()};
+  for (unsigned late = 0;; ++late) {
+    numeral const execute_by{server_clock_.at(deadline)};
+    std::array<std::string_view, 1> const keys{lease};
+    std::array<std::string_view, 4> const arguments{what.holder, ttl, execute_by, what.label};
+    auto const sent_at = how_.clock->now();
+    auto const outcome = run_timed(scripts_.hold, {keys, arguments}, deadline);
+    auto const word = outcome.answer[0].text();
+    if (word == "HELD") return number(what, sent_at, deadline, lease);
+    if (word == "BUSY") return busy_for(outcome.answer[2]);
+    if (word != "LATE") return refused(outcome);
+    check_version(deadline);
+    if (late == most_late) return not_applied{"acquire: the request came after its time"};
+  }
+}
+
+// From here on the lease is held without a token, until it is numbered or taken back.
+auto lease_backend::number(attempt const& what, time_point sent_at, time_point deadline,
+                           std::string_view lease) -> acquire_answer {
+  auto const now = boottime::now();
+  std::optional<fencing_token> token;
+  try {
+    token = blocks_.reserve_one(now + (deadline - now) * 7 / 8);  // the rest is for what follows
+  } catch (error const& failed) {
+    if (release(what.resource, what.holder, what.deadline) != release_outcome::unknown) throw;
+    return unknown{failed.what()};
+  }
+  auto const outcome = confirm(what.resource, lease, what.holder, *token, deadline);
+  auto const word = outcome.answer[0].text();
+  if (word == "GRANTED") return granted{*token, sent_at, what.ttl};
+  if (word == "LOST") {
+    return not_applied{
+        "the lease ran out while its token was being reserved: its ttl is too short"};
+  }
+  if (word == "NOT_PRIMARY") return unknown{no_primary};
+  return unknown{fail(outcome, "acquire").message};
+}
+
+result lease_backend::confirm(std::string_view resource, std::string_view lease,
+                              std::string_view holder, fencing_token token, time_point deadline) {
+  auto const tokens = how_.keys.tokens(how_.keys.partition_of(resource));
+  numeral const number{token.value()};
+  std::array<std::string_view, 2> const keys{lease, tokens};
+  std::array<std::string_view, 2> const arguments{holder, number};
+  return run(scripts_.confirm, {keys, arguments}, deadline);
+}
+
+auto lease_backend::refused(result const& outcome) -> acquire_answer {
+  auto const word = outcome.answer[0].text();
+  if (word == "NOT_PRIMARY") return not_applied{no_primary};
+  if (word == "PARTITIONS") throw_partitions(outcome.answer[2], how_.keys);
+  auto failed = fail(outcome, "acquire");
+  if (failed.kind == refusal::unknown) return unknown{std::move(failed.message)};
+  return not_applied{std::move(failed.message)};
+}
+
+void lease_backend::renew(std::span<renew_item> batch, time_point deadline) noexcept {
+  try {
+    renew_all(batch, real_time(deadline));
+  } catch (std::exception const& failed) {
+    tell(events::store_error{"renew", failed.what()});
+  }
+}
+
+void lease_backend::renew_all(std::span<renew_item> batch, time_point deadline) {
+  struct words {
+    std::string key;
+    std::string ttl;
+    std::array<std::string_view, 1> keys;
+    std::array<std::string_view, 2> arguments;
+  };
+  std::vector<words> texts(batch.size());
+  std::vector<script_call> calls(batch.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    auto& text = texts[i];
+    text.key = how_.keys.lease(batch[i].resource);
+    text.ttl = std::to_string(batch[i].ttl.count());
+    text.keys = {text.key};
+    text.arguments = {batch[i].holder, text.ttl};
+    calls[i] = {text.keys, text.arguments};
+    batch[i].answer = renew_answer::unknown;
+  }
+  auto const sent_at = how_.clock->now();
+  auto const outcomes = evaluate_all(renewals_, scripts_.renew, calls, deadline);
+  result const* failed = nullptr;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    auto const word = outcomes[i].answer[0].text();
+    batch[i].sent_at = sent_at;
+    batch[i].validity = batch[i].ttl;
+    if (word == "RENEWED") {
+      batch[i].answer = renew_answer::renewed;
+    } else if (word == "LOST") {
+      batch[i].answer = renew_answer::lost;
+    } else if (failed == nullptr) {
+      failed = &outcomes[i];
+    }
+  }
+  if (failed == nullptr) return;
+  auto const not_primary = failed->answer[0].text() == "NOT_PRIMARY";
+  tell(events::store_error{
+      "renew", not_primary ? std::string{no_primary} : judge(*failed, "renew").message});
+}
+
+release_outcome lease_backend::release(std::string_view resource, std::string_view holder,
+                                       time_point deadline) noexcept {
+  try {
+    auto const lease = how_.keys.lease(resource);
+    std::array<std::string_view, 1> const keys{lease};
+    std::array<std::string_view, 1> const arguments{holder};
+    auto const outcome = run(scripts_.release, {keys, arguments}, real_time(deadline));
+    auto const word = outcome.answer[0].text();
+    if (word == "RELEASED") return release_outcome::released;
+    if (word == "ALREADY_LOST") return release_outcome::already_lost;
+    auto const message =
+        word == "NOT_PRIMARY" ? std::string{no_primary} : judge(outcome, "release").message;
+    tell(events::store_error{"release", message});
+  } catch (std::exception const& failed) {
+    tell(events::store_error{"release", failed.what()});
+  }
+  return release_outcome::unknown;
+}
+
+auto lease_backend::advance(std::string_view resource, std::string_view holder,
+                            std::optional<fencing_token> above, time_point deadline)
+    -> advance_answer {
+  check(holder, milliseconds{1});
+  if (closed_) return not_applied{"the lease store is closed"};
+  advance_call const call{resource, holder, how_.keys.lease(resource), above ? above->value() : 0,
+                          real_time(deadline)};
+  if (numbers_each_grant()) return advance_numbered(call);
+  return advance_from_block(call);
+}
+
+auto lease_backend::advance_from_block(advance_call const& call) -> advance_answer {
+  auto const partition = how_.keys.partition_of(call.resource);
+  auto const tokens = how_.keys.tokens(partition);
+  numeral const above{call.above};
+  for (;;) {
+    fresh_ticket const ticket{call.holder, next_ticket_++};
+    std::array<std::string_view, 2> const keys{call.lease, tokens};
+    std::array<std::string_view, 4> const arguments{call.holder, ticket, above,
+                                                    how_.keys.partitions_text()};
+    auto const outcome = run_timed(scripts_.advance, {keys, arguments}, call.deadline);
+    auto const& answer = outcome.answer;
+    auto const word = answer[0].text();
+    if (word == "GRANTED") {
+      auto const token = token_of(answer[2]);
+      if (!token) return unknown{judge(outcome, "advance").message};
+      fetch_ahead(partition, answer[3].text());
+      return advanced{*token};
+    }
+    if (word == "LOST") return lost{};
+    if (word == "NEED_BLOCK") {
+      fetch(partition, answer[2].text(), call.deadline);
+    } else if (word == "WAIT_BLOCK") {
+      blocks_.throw_recent_failure(partition,
+                                   std::chrono::microseconds{answer[2].integer().value_or(0)});
+      auto const left = call.deadline - boottime::now();
+      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, pause_after(answer[2])));
+    } else if (word == "NO_IDENTITY") {
+      note_hidden_identity();
+      return advance_numbered(call);
+    } else {
+      return not_advanced(outcome);
+    }
+  }
+}
+
+// The number first, the test of the hold after it: the other order would let a holder that was
+// paused in between end up with a higher number than its successor.
+auto lease_backend::advance_numbered(advance_call const& call) -> advance_answer {
+  auto const token = blocks_.reserve_one(call.deadline);
+  if (token.value() <= call.above) {
+    throw token_source_unavailable{
+        "the token source is behind the database: it reserved " + std::to_string(token.value()) +
+        " where " + std::to_string(call.above) + " has been accepted; is it the same database?"};
+  }
+  auto const outcome = confirm(call.resource, call.lease, call.holder, token, call.deadline);
+  auto const word = outcome.answer[0].text();
+  if (word == "GRANTED") return advanced{token};
+  if (word == "LOST") return lost{};
+  if (word == "OVERTAKEN") return not_applied{"another advance of the same grant came first"};
+  return not_advanced(outcome);
+}
+
+auto lease_backend::not_advanced(result const& outcome) -> advance_answer {
+  auto const word = outcome.answer[0].text();
+  if (word == "NOT_PRIMARY") return not_applied{no_primary};
+  if (word == "PARTITIONS") throw_partitions(outcome.answer[2], how_.keys);
+  auto failed = fail(outcome, "advance");
+  if (failed.kind == refusal::unknown) return unknown{std::move(failed.message)};
+  return not_applied{std::move(failed.message)};
+}
+
+std::optional<holder_info> lease_backend::inspect(std::string_view resource, time_point deadline) {
+  auto const lease = how_.keys.lease(resource);
+  std::array<std::string_view, 1> const keys{lease};
+  auto const outcome = run(scripts_.inspect, {keys, {}}, real_time(deadline));
+  auto const word = outcome.answer[0].text();
+  if (word == "FREE") return std::nullopt;
+  if (word == "NOT_PRIMARY") throw lease_store_unavailable{no_primary};
+  if (word != "HELD") throw lease_store_unavailable{fail(outcome, "inspect").message};
+  auto info = parse_lease(outcome.answer[1].text());
+  if (!info) throw lease_store_unavailable{"inspect: the key " + lease + " holds no lease"};
+  auto const remaining = outcome.answer[2].integer().value_or(0);
+  info->remaining = milliseconds{std::max<std::int64_t>(remaining, 0)};
+  return info;
+}
+
+result lease_backend::run(script const& what, script_call const& with, time_point deadline) {
+  auto outcome = evaluate(closed_ ? last_ : main_, what, with, deadline);
+  if (!outcome.replied()) server_clock_.forget();
+  return outcome;
+}
+
+result lease_backend::run_timed(script const& what, script_call const& with, time_point deadline) {
+  auto outcome = run(what, with, deadline);
+  if (auto const now = outcome.answer[1].integer()) server_clock_.observe(*now);
+  return outcome;
+}
+
+void lease_backend::fetch(unsigned partition, std::string_view ticket, time_point deadline) {
+  tell(events::tokens_needed{numeral{partition}});
+  blocks_.fetch(partition, ticket, deadline);
+}
+
+// A grant that is held already must not be lost to a failure in here.
+void lease_backend::fetch_ahead(unsigned partition, std::string_view ticket) noexcept {
+  if (ticket.empty()) return;
+  try {
+    blocks_.fetch_ahead(partition, ticket);
+  } catch (std::exception const& failed) {
+    tell(events::store_error{"fetch tokens ahead", failed.what()});
+  }
+}
+
+token_blocks::offer_answer lease_backend::offer(unsigned partition, std::string const& ticket,
+                                                fencing_token first, std::int64_t count) {
+  using answer = token_blocks::offer_answer;
+  auto const tokens = how_.keys.tokens(partition);
+  auto const end = first.value() + count;
+  numeral const from{first.value()};
+  numeral const limit{end};
+  numeral const low{end - count / 10};
+  std::array<std::string_view, 1> const keys{tokens};
+  std::array<std::string_view, 4> const arguments{ticket, from, limit, low};
+  auto const outcome =
+      run(scripts_.offer, {keys, arguments}, boottime::now() + how_.command_timeout);
+  auto const word = outcome.answer[0].text();
+  if (word == "TAKEN") return answer::taken;
+  if (word == "BEHIND") return answer::behind;
+  if (word == "REFUSED" || word == "NOT_PRIMARY" || word == "NO_IDENTITY") {
+    return answer::refused;
+  }
+  tell(events::store_error{"offer tokens", judge(outcome, "offer tokens").message});
+  return answer::unanswered;
+}
+
+// What trying again cannot mend is thrown at once.
+server_error lease_backend::fail(result const& from, std::string_view operation) {
+  if (from.why == failure::forked) {
+    throw invalid_request{"a lease store cannot be used in a forked child process"};
+  }
+  auto verdict = judge(from, operation);
+  if (verdict.kind == refusal::misconfigured) throw invalid_request{verdict.message};
+  return verdict;
+}
+
+void lease_backend::check_version(time_point deadline) {
+  if (version_checked_) return;
+  auto const version = ask_version(main_, deadline);
+  if (version.answered) version_checked_ = true;
+  if (!version.too_old) return;
+  version_checked_ = false;
+  server_clock_.forget();  // so that the next request comes by here as well
+  throw invalid_request{"Redis " + version.text + " is too old: fenceguard needs 6.2 or later"};
+}
+
+bool lease_backend::numbers_each_grant() const noexcept {
+  if (how_.number_each_grant) return true;
+  auto const hidden_at = identity_hidden_at_.load();
+  if (hidden_at == 0) return false;
+  return boottime::now().time_since_epoch() - boottime::duration{hidden_at} < ask_identity_again;
+}
+
+void lease_backend::note_hidden_identity() noexcept {
+  identity_hidden_at_ = boottime::now().time_since_epoch().count();
+}
+
+time_point lease_backend::real_time(time_point by_clock) const noexcept {
+  if (how_.clock == &fenceguard::clock::system()) return by_clock;
+  return boottime::now() + (by_clock - how_.clock->now());
+}
+
+void lease_backend::tell(event const& what) noexcept {
+  if (how_.observer != nullptr) how_.observer->on_event(what);
+}
+
+}  // namespace fenceguard::redis

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <fenceguard/core/clock.hpp>
+#include <fenceguard/core/events.hpp>
+#include <fenceguard/core/lease_backend.hpp>
+#include <fenceguard/core/token_source.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "redis/connection.hpp"
+#include "redis/key_space.hpp"
+#include "redis/lease_scripts.hpp"
+#include "redis/server_clock.hpp"
+#include "redis/server_error.hpp"
+#include "redis/token_blocks.hpp"
+
+namespace fenceguard::redis {
+
+/// Leases in one Redis primary.
+///
+/// Each acquisition is one script and one round trip: it takes the lease and gives it a token of
+/// the block that the database has reserved for this data set (scripts/acquire.lua,
+/// scripts/tokens.lua). Where the server does not show its identity, or by option, each grant is
+/// numbered by a reservation of its own: hold, reserve, confirm.
+///
+/// Renewals have a connection of their own, so that they never queue behind a burst of
+/// acquisitions.
+class lease_backend final : public fenceguard::lease_backend {
+ public:
+  struct settings {
+    connection_options server;
+    key_space keys;
+    /// Numbers every grant by a reservation of its own.
+    bool number_each_grant = false;
+    std::int64_t block_size = 1'000'000;
+    /// For what no caller waits for.
+    std::chrono::milliseconds command_timeout{1'000};
+    fenceguard::observer* observer = nullptr;
+    /// The clock on which deadlines are given and sent_at is taken.
+    fenceguard::clock* clock = &fenceguard::clock::system();
+  };
+
+  /// Does not connect. `tokens` must outlive the object. Throws invalid_request.
+  lease_backend(settings how, token_source& tokens);
+  /// No call may be running.
+  ~lease_backend() override;
+
+  [[nodiscard]] acquire_answer try_acquire(attempt const& what) override;
+  void renew(std::span<renew_item> batch, time_point deadline) noexcept override;
+  [[nodiscard]] release_outcome release(std::string_view resource, std::string_view holder,
+                                        time_point deadline) noexcept override;
+  [[nodiscard]] advance_answer advance(std::string_view resource, std::string_view holder,
+                                       std::optional<fencing_token> above,
+                                       time_point deadline) override;
+  [[nodiscard]] std::optional<holder_info> inspect(std::string_view resource,
+                                                   time_point deadline) override;
+  void close() noexcept override;
+
+ private:
+  struct advance_call {
+    std::string_view resource;
+    std::string_view holder;
+    std::string lease;
+    std::int64_t above;
+    time_point deadline;
+  };
+
+  [[nodiscard]] acquire_answer acquire_from_block(attempt const& what, time_point deadline,
+                                                  std::string_view lease);
+  [[nodiscard]] acquire_answer acquire_numbered(attempt const& what, time_point deadline,
+                                                std::string_view lease);
+  [[nodiscard]] acquire_answer number(attempt const& what, time_point sent_at, time_point deadline,
+                                      std::string_view lease);
+  [[nodiscard]] acquire_answer refused(result const& outcome);
+  [[nodiscard]] advance_answer advance_from_block(advance_call const& call);
+  [[nodiscard]] advance_answer advance_numbered(advance_call const& call);
+  [[nodiscard]] advance_answer not_advanced(result const& outcome);
+  [[nodiscard]] result confirm(std::string_view resource, std::string_view lease,
+                               std::string_view holder, fencing_token token, time_point deadline);
+  void fetch(unsigned partition, std::string_view ticket, time_point deadline);
+  void fetch_ahead(unsigned partition, std::string_view ticket) noexcept;
+  [[nodiscard]] token_blocks::offer_answer offer(unsigned partition, std::string const& ticket,
+                                                 fencing_token first, std::int64_t count);
+
+  [[nodiscard]] result run(script const& what, script_call const& with, time_point deadline);
+  /// For scripts whose answer has the server's time as its second element.
+  [[nodiscard]] result run_timed(script const& what, script_call const& with, time_point deadline);
+  void renew_all(std::span<renew_item> batch, time_point deadline);
+  [[nodiscard]] server_error fail(result const& from, std::string_view operation);
+  void check_version(time_point deadline);
+  [[nodiscard]] bool numbers_each_grant() const noexcept;
+  void note_hidden_identity() noexcept;
+  [[nodiscard]] time_point real_time(time_point by_clock) const noexcept;
+  void tell(event const& what) noexcept;
+
+  settings const how_;
+  lease_scripts const& scripts_;
+  connection main_;
+  connection renewals_;
+  /// For releases after close(), which ends what the other two are waiting for.
+  connection last_;
+  std::atomic<bool> closed_{false};
+  server_clock server_clock_;
+  std::atomic<std::uint64_t> next_ticket_{0};
+  std::atomic<bool> version_checked_{false};
+  /// When the server last refused to show its identity; it is asked again after a while.
+  std::atomic<boottime::rep> identity_hidden_at_{0};
+  token_blocks blocks_;
+};
+
+}  // namespace fenceguard::redis

@@ -1,0 +1,35 @@
+#include <fenceguard/core/errors.hpp>
+#include <fenceguard/redis/lease_store.hpp>
+#include <memory>
+#include <utility>
+
+#include "redis/lease_backend.hpp"
+#include "redis/url.hpp"
+
+namespace fenceguard::redis {
+namespace {
+
+std::unique_ptr<fenceguard::lease_backend> make_backend(lease_store_options const& options,
+                                                        token_source& tokens) {
+  auto const& settings = options.settings;
+  if (settings.clock == nullptr) throw invalid_request{"settings.clock must not be null"};
+  auto server = connection_options::from_url(parse_url(options.url));
+  server.connect_timeout = settings.command_timeout;
+  server.silence_limit = settings.command_timeout;
+  return std::make_unique<lease_backend>(
+      lease_backend::settings{.server = std::move(server),
+                              .keys = key_space{options.prefix},
+                              .number_each_grant = options.tokens == token_mode::per_grant,
+                              .block_size = options.block_size,
+                              .command_timeout = settings.command_timeout,
+                              .observer = settings.observer,
+                              .clock = settings.clock},
+      tokens);
+}
+
+}  // namespace
+
+lease_store::lease_store(lease_store_options const& options, token_source& tokens)
+    : fenceguard::lease_store{make_backend(options, tokens), options.settings} {}
+
+}  // namespace fenceguard::redis

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+
+#include "redis/connection.hpp"
+
+namespace fenceguard::redis {
+
+/// What an error reply, or the lack of a reply, says about a request.
+enum class refusal {
+  not_applied,    ///< Surely had no effect: never sent, or refused before anything was written.
+  misconfigured,  ///< Likewise, and trying again cannot mend it: password, rights, database number.
+  unknown,        ///< May have had an effect, or may yet.
+};
+
+struct server_error {
+  refusal kind = refusal::unknown;
+  /// For people. Names the server's own code and what to look at.
+  std::string message;
+};
+
+/// Judges a result that is no ordinary reply: no reply at all, or an error reply. The message
+/// begins with `operation`.
+///
+/// A script's error keeps its code from Redis 7.0 on (`OOM ...`); before, the code stands within
+/// (`ERR Error running script (...): @user_script: 27: -OOM ...`). Both are found.
+[[nodiscard]] server_error judge(result const& from, std::string_view operation);
+
+}  // namespace fenceguard::redis

@@ -1,0 +1,211 @@
+#include "redis/token_blocks.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <fenceguard/core/errors.hpp>
+#include <utility>
+
+namespace fenceguard::redis {
+namespace {
+
+// A condition variable's timer stands still while the machine is suspended; the deadline does not.
+constexpr std::chrono::milliseconds longest_sleep{250};
+
+}  // namespace
+
+token_blocks::token_blocks(token_source& source, settings how, offer_function offer)
+    : source_{source}, how_{how}, offer_{std::move(offer)}, process_{::getpid()} {
+  if (how_.block_size < 1 || how_.block_size > token_source::max_count) {
+    throw invalid_request{"block_size must be 1 to " + std::to_string(token_source::max_count) +
+                          ", not " + std::to_string(how_.block_size)};
+  }
+}
+
+token_blocks::~token_blocks() { close(); }
+
+void token_blocks::close() noexcept {
+  if (::getpid() != process_) {
+    // The thread is not in this process: its handle can be neither joined nor destroyed.
+    static_cast<void>(thread_.release());
+    return;
+  }
+  std::unique_ptr<std::thread> thread;
+  {
+    std::lock_guard const held{mutex_};
+    closing_ = true;
+    thread = std::move(thread_);
+  }
+  work_.notify_all();
+  done_.notify_all();
+  if (thread) thread->join();
+}
+
+void token_blocks::fetch(unsigned partition, std::string_view ticket, time_point deadline) {
+  check_usable();
+  std::unique_lock held{mutex_};
+  auto const job = enqueue(partition, ticket);
+  wait_for(held, job, deadline);
+  if (job->failure) raise(*job->failure);
+}
+
+void token_blocks::fetch_ahead(unsigned partition, std::string_view ticket) {
+  check_usable();
+  std::lock_guard const held{mutex_};
+  if (!closing_) enqueue(partition, ticket);
+}
+
+void token_blocks::throw_recent_failure(unsigned partition, std::chrono::microseconds max_age) {
+  check_usable();
+  std::lock_guard const held{mutex_};
+  if (partition >= recent_.size() || !recent_[partition]) return;
+  auto const& recent = *recent_[partition];
+  if (boottime::now() - recent.at < max_age) raise(recent.what);
+}
+
+fencing_token token_blocks::reserve_one(time_point deadline) {
+  check_usable();
+  auto const job = std::make_shared<single_job>();
+  std::unique_lock held{mutex_};
+  singles_.push_back(job);
+  start_thread();
+  wait_for(held, job, deadline);
+  if (job->failure) raise(*job->failure);
+  return *job->token;
+}
+
+// A request for the same ticket is the same request. One for another ticket is not: the reservation
+// that is under way may have begun before the data set behind that ticket asked.
+token_blocks::block_ptr token_blocks::enqueue(unsigned partition, std::string_view ticket) {
+  auto const same = std::find_if(blocks_.begin(), blocks_.end(), [&](block_ptr const& job) {
+    return job->partition == partition && job->ticket == ticket;
+  });
+  if (same != blocks_.end()) return *same;
+  if (recent_.size() <= partition) recent_.resize(partition + 1);
+  blocks_.push_back(std::make_shared<block_job>(block_job{partition, std::string{ticket}}));
+  start_thread();
+  return blocks_.back();
+}
+
+void token_blocks::start_thread() {
+  if (closing_) return;
+  if (!thread_) thread_ = std::make_unique<std::thread>([this] { run(); });
+  work_.notify_one();
+}
+
+void token_blocks::check_usable() const {
+  if (::getpid() != process_) {
+    throw invalid_request{"a lease store cannot be used in a forked child process"};
+  }
+}
+
+template <class Job>
+void token_blocks::wait_for(std::unique_lock<std::mutex>& held, Job const& job,
+                            time_point deadline) {
+  while (!job->done) {
+    if (closing_) throw token_source_unavailable{"the lease store is being closed"};
+    auto const left = deadline - boottime::now();
+    if (left <= left.zero()) {
+      throw token_source_unavailable{"tokens were not reserved in time; it goes on"};
+    }
+    done_.wait_for(held, std::min<std::chrono::nanoseconds>(left, longest_sleep));
+  }
+}
+
+void token_blocks::run() noexcept {
+  std::unique_lock held{mutex_};
+  for (;;) {
+    work_.wait(held, [this] { return closing_ || !blocks_.empty() || !singles_.empty(); });
+    if (closing_) return;
+    if (!singles_.empty()) serve_singles(held);
+    if (!blocks_.empty() && !closing_) serve_block(held);
+  }
+}
+
+void token_blocks::serve_block(std::unique_lock<std::mutex>& held) {
+  auto const job = blocks_.front();
+  held.unlock();
+  auto failure = reserve_and_offer(*job);
+  held.lock();
+  auto& recent = recent_[job->partition];
+  recent.reset();
+  if (failure) recent = recent_failure{boottime::now(), *failure};
+  job->failure = std::move(failure);
+  job->done = true;
+  blocks_.pop_front();
+  done_.notify_all();
+}
+
+// All who wait now have taken their holds already, so one reservation numbers them all.
+void token_blocks::serve_singles(std::unique_lock<std::mutex>& held) {
+  auto const jobs = std::exchange(singles_, {});
+  held.unlock();
+  std::optional<fencing_token> first;
+  auto const failure = reserve(static_cast<std::int64_t>(jobs.size()), first);
+  held.lock();
+  std::int64_t offset = 0;
+  for (auto const& job : jobs) {
+    if (first) job->token.emplace(first->value() + offset++);
+    job->failure = failure;
+    job->done = true;
+  }
+  done_.notify_all();
+}
+
+std::optional<token_blocks::failed> token_blocks::reserve_and_offer(block_job const& job) {
+  std::optional<fencing_token> first;
+  auto failure = reserve(how_.block_size, first);
+  if (failure) return failure;
+  auto const answer = offer_(job.partition, job.ticket, *first, how_.block_size);
+  auto const partition = std::to_string(job.partition);
+  tell(events::tokens_reserved{partition, *first, how_.block_size, answer == offer_answer::taken});
+  if (answer != offer_answer::behind) return std::nullopt;
+  return failed{failure_kind::unavailable,
+                "the token source went backwards: it reserved " + std::to_string(first->value()) +
+                    ", which Redis has had before; is it the same database as before?"};
+}
+
+std::optional<token_blocks::failed> token_blocks::reserve(std::int64_t count,
+                                                          std::optional<fencing_token>& first) {
+  auto kind = failure_kind::unavailable;
+  std::string message;
+  try {
+    first = source_.reserve(count);
+    if (first->value() <= fencing_token::max_value - count) return std::nullopt;
+    first.reset();
+    message = "the token source has come to the end of the range of tokens";
+  } catch (schema_mismatch const& e) {
+    kind = failure_kind::schema;
+    message = e.what();
+  } catch (invalid_request const& e) {
+    kind = failure_kind::invalid;
+    message = e.what();
+  } catch (std::exception const& e) {
+    message = e.what();
+  } catch (...) {
+    message = "the token source threw something that is no std::exception";
+  }
+  tell(events::store_error{"reserve tokens", message});
+  return failed{kind, std::move(message)};
+}
+
+void token_blocks::tell(event const& what) noexcept {
+  if (how_.observer != nullptr) how_.observer->on_event(what);
+}
+
+// Each caller gets an exception of its own: one shared object would be written to by all of them.
+void token_blocks::raise(failed const& what) {
+  switch (what.kind) {
+    case failure_kind::schema:
+      throw schema_mismatch{what.message};
+    case failure_kind::invalid:
+      throw invalid_request{what.message};
+    case failure_kind::unavailable:
+      break;
+  }
+  throw token_source_unavailable{what.message};
+}
+
+}  // namespace fenceguard::redis
