@@ -13,9 +13,14 @@
 #include <fenceguard/core/lease_store.hpp>
 #include <fenceguard/core/retry.hpp>
 #include <fenceguard/core/token_source.hpp>
+#include <fenceguard/postgres/compare_and_set.hpp>
+#include <fenceguard/postgres/execute_once.hpp>
 #include <fenceguard/postgres/idempotency_key.hpp>
+#include <fenceguard/postgres/insert_once.hpp>
 #include <fenceguard/postgres/migrate.hpp>
+#include <fenceguard/postgres/promotion.hpp>
 #include <fenceguard/postgres/row_fence.hpp>
 #include <fenceguard/postgres/token_source.hpp>
 #include <fenceguard/postgres/transaction.hpp>
+#include <fenceguard/postgres/transition.hpp>
 #include <fenceguard/redis/lease_store.hpp>

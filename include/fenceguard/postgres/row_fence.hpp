@@ -15,7 +15,9 @@ enum class verdict {
   applied,      ///< The row was written and carries the token now.
   stale,        ///< The row carries this token already, or a higher one: nothing was written.
   row_missing,  ///< There is no such row (or row-level security hides it): nothing was written.
-  row_exists,   ///< insert() only: the row was there already.
+                ///< With `current` set: it can be read but not written (a policy or a trigger
+                ///< forbids it).
+  row_exists,  ///< insert() only: the row was there already.
 };
 
 [[nodiscard]] char const* to_string(verdict verdict) noexcept;
@@ -48,8 +50,10 @@ template <class... Values>
 /// begin with claim().
 ///
 /// Immutable after construction: may be used from any thread with transactions of its own. Every
-/// member throws invalid_request for the wrong number of key values, stale_token never (stale is a
-/// verdict), server_promoted where the trigger found that, and what libpqxx throws.
+/// member throws invalid_request for the wrong number of key values and for a key that names
+/// several rows (roll back then); server_promoted, and stale_token for a token from before a
+/// promotion, where the table's triggers found that (an older token is a verdict otherwise);
+/// schema_mismatch where a row has no token; and what libpqxx throws.
 class row_fence {
  public:
   /// `table` may be qualified ("shop.orders"); names are quoted as they stand. Throws
@@ -94,9 +98,12 @@ class row_fence {
     parameters values;
   };
 
-  /// Updates `columns` of many rows in one statement and one round trip; one result for each, in
-  /// the given order. Throws invalid_request where two of them name the same key or the number of
-  /// values differs from that of the columns.
+  /// Updates `columns` of many rows in one statement and one round trip, a second one only where
+  /// some are refused; one result for each, in the given order. The values take the types of the
+  /// columns, which must be readable and of no array type (the server refuses that, 42804). Two
+  /// calls over the same rows at once may be found deadlocked by the server, which ends one of
+  /// them. Throws invalid_request where two rows name the same key or the number of values differs
+  /// from that of the columns.
   [[nodiscard]] std::vector<write_result> update_many(executor tx,
                                                       std::vector<std::string> const& columns,
                                                       std::span<row_update const> rows) const;
