@@ -28,7 +28,9 @@ CREATE TABLE fenceguard.server_state (
   system_identifier bigint NOT NULL,
   database_oid      oid    NOT NULL,
   timeline          text   NOT NULL,  -- 8 hexadecimal digits, as in the names of WAL files
-  counter_oid       oid    NOT NULL   -- of token_counter: a dump that is restored makes a new one
+  counter_oid       oid    NOT NULL,  -- of token_counter: a dump that is restored makes a new one
+  -- The database's name for clients that work with several; a promotion does not change it.
+  database_identity text   GENERATED ALWAYS AS (system_identifier::text || '/' || database_oid::text) STORED
 ) WITH (fillfactor = 10);
 COMMENT ON TABLE fenceguard.server_state IS 'Floors and the identity of the server that wrote them; every claim reads it.';
 

@@ -6,12 +6,10 @@ SELECT fenceguard.begin_migration(3, 'fence');
 CREATE TABLE fenceguard.fence (
   -- Bytewise order: a transaction over several resources locks them in the order of their names, and two
   -- collations would be two orders.
-  resource    text COLLATE "C" CONSTRAINT fence_pkey PRIMARY KEY
-              CONSTRAINT fence_resource_length CHECK (octet_length(resource) BETWEEN 1 AND 512),
+  resource    text COLLATE "C" CONSTRAINT fence_pkey PRIMARY KEY,
   token       bigint NOT NULL  -- a write of 2^63-1 would shut everybody out for ever
               CONSTRAINT fence_token_range CHECK (token BETWEEN 1 AND 9007199254740991),
-  holder      text NOT NULL
-              CONSTRAINT fence_holder_length CHECK (octet_length(holder) BETWEEN 1 AND 128),
+  holder      text NOT NULL,
   -- The transaction that claimed. Its number alone is no proof: numbers come again in a restored cluster.
   claimed_xid xid8 NOT NULL,
   claimed_at  timestamptz NOT NULL,
@@ -19,6 +17,7 @@ CREATE TABLE fenceguard.fence (
   previous_xid xid8,
   previous_at  timestamptz
 ) WITH (fillfactor = 50);
+-- One CHECK only: the server parses each of them anew for every statement, and claims check lengths themselves.
 -- Only the primary key: an index on any other column would make every claim write all indexes (no HOT update).
 COMMENT ON TABLE fenceguard.fence IS 'The highest token accepted for each resource, and whose it was.';
 
