@@ -52,6 +52,8 @@ known_code const* find_code(std::string_view text, std::string_view code) {
   for (auto const& known : known_codes) {
     if (within(text, "-" + std::string{known.code} + " ")) return &known;
   }
+  // The server reads no more than ten words of somebody who has not logged in.
+  if (within(text, "unauthenticated")) return find_code(text, "NOAUTH");
   // Redis 6.2 says so without a code.
   if (within(text, "can't run this command or subcommand")) return find_code(text, "NOPERM");
   if (within(text, "can't access at least one of the keys")) return find_code(text, "NOPERM");

@@ -15,16 +15,16 @@ class counted_tokens final : public token_source {
  public:
   explicit counted_tokens(std::int64_t first = 1'000) : next_{first} {}
 
+  // The number is taken first and held up, where it is, afterwards: like a reply that comes late.
   fencing_token reserve(std::int64_t count) override {
     std::unique_lock held{mutex_};
-    ++waiting_;
-    changed_.notify_all();
-    changed_.wait(held, [this] { return !held_up_; });
-    --waiting_;
     ++calls_;
     if (!available_) throw token_source_unavailable{"the database is down"};
     auto const first = next_;
     next_ += count;
+    ++waiting_;
+    changed_.wait(held, [this] { return !held_up_; });
+    --waiting_;
     return fencing_token{first};
   }
 
