@@ -3,8 +3,6 @@ BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SELECT fenceguard.begin_rollback(5, 'transaction');
 DROP FUNCTION fenceguard.execute_once_close(text, text, json, json, bigint, interval);
 DROP FUNCTION fenceguard.execute_once_open(text[], bigint[], text[], text, text, json, int, int);
-DROP FUNCTION fenceguard.execute_once_close(text, text, text, json, json, interval);
-DROP FUNCTION fenceguard.execute_once_open(text, bigint, text, text, text, json, int, int);
 DROP FUNCTION fenceguard.close_guarded(xid8, text, text, bytea, json, bigint, interval);
 DROP FUNCTION fenceguard.replay(text, text, json, int);
 DROP FUNCTION fenceguard.claim(text, bigint, text, int, int);

@@ -328,45 +328,37 @@ COMMENT ON FUNCTION fenceguard.close_guarded(xid8, text, text, bytea, json, bigi
 --
 --   SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;
 --   SELECT fenceguard.execute_once_open(...);
---   WITH applied AS (UPDATE ... RETURNING ...)
---     SELECT fenceguard.execute_once_close(..., answer => coalesce(json_agg(applied), '[]')) FROM applied;
+--   WITH applied AS (UPDATE ... RETURNING ...), answer AS (SELECT coalesce(json_agg(applied), '[]') AS a FROM applied)
+--     SELECT a, fenceguard.execute_once_close(..., a, ...) FROM answer;
 --
--- The client cannot branch in the middle, so a replay is an error, TF007, with the stored answer as its DETAIL. The
--- business statement sits in a WITH of the statement that stores its rows: the rows are in the database already, and the
--- last result of the message is the answer. The claim is a statement of its own before it, as it must be.
+-- The client cannot branch in the middle, so a replay is an error, TF007, with the stored answer, whole, as its DETAIL; it
+-- ends the message before the business statement. That one sits in a WITH of the statement that stores its rows: they
+-- are in the database already, and the last result of the message is the answer. The claim is a statement of its own
+-- before it, as it must be.
 CREATE FUNCTION fenceguard.execute_once_open(
-  resource text, token bigint, holder text, scope text, key text, request json,
-  patience_ms int DEFAULT NULL, max_idle_ms int DEFAULT NULL) RETURNS void
+  resources text[], tokens bigint[], holders text[], scope text, key text, request json,
+  patience_ms int, max_idle_ms int) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   opened record;
 BEGIN
-  IF scope IS NULL OR key IS NULL THEN
-    PERFORM fenceguard.check_key(scope, key);
-  END IF;
-  opened := fenceguard.open_guarded(ARRAY[resource], ARRAY[token], ARRAY[holder], scope, key, request,
-                                    patience_ms, max_idle_ms);
+  PERFORM fenceguard.check_key(scope, key);
+  opened := fenceguard.open_guarded(resources, tokens, holders, scope, key, request, patience_ms, max_idle_ms);
   IF opened.replayed THEN
-    RAISE EXCEPTION 'replayed: key % of scope % has taken effect', key, scope
+    RAISE EXCEPTION 'replayed: key % of scope % was answered before', key, scope
       USING ERRCODE = 'TF007', DETAIL = coalesce(opened.answer::text, 'null');
   END IF;
 END $$;
-COMMENT ON FUNCTION fenceguard.execute_once_open(text, bigint, text, text, text, json, int, int) IS
-  'open_guarded() for a message that cannot branch: raises TF007 with the stored answer in its DETAIL on a replay.';
+COMMENT ON FUNCTION fenceguard.execute_once_open(text[], bigint[], text[], text, text, json, int, int) IS
+  'As open_guarded(), for a transaction in one message: a stored answer is raised (TF007, the answer in the DETAIL).';
 
--- The fence itself is the proof that execute_once_open() has run in this transaction. Gives the answer back.
 CREATE FUNCTION fenceguard.execute_once_close(
-  resource text, scope text, key text, request json, answer json, retention interval DEFAULT NULL) RETURNS json
+  scope text, key text, request json, answer json, token bigint, retention interval, OUT database_identity text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
 AS $$
-DECLARE
-  token bigint;
 BEGIN
-  SELECT f.token INTO token FROM fenceguard.fence f
-   WHERE f.resource = execute_once_close.resource
-         AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = CURRENT_TIMESTAMP;
-  IF NOT FOUND THEN
+  IF pg_current_xact_id_if_assigned() IS NULL THEN
     RAISE EXCEPTION 'execute_once_open() has not run in this transaction' USING ERRCODE = 'invalid_transaction_state';
   ELSIF request IS NULL OR retention < interval '0' THEN
     RAISE EXCEPTION 'request must be given and retention must not be negative'
@@ -374,12 +366,13 @@ BEGIN
   END IF;
   PERFORM fenceguard.check_key(scope, key);
   INSERT INTO fenceguard.idempotency(scope, key, fingerprint, answer, token, expires_at)
-    VALUES (execute_once_close.scope, execute_once_close.key, sha256(convert_to(request::jsonb::text, 'UTF8')),
-            execute_once_close.answer, token, CURRENT_TIMESTAMP + retention);
-  RETURN answer;
+    VALUES (execute_once_close.scope, execute_once_close.key,
+            sha256(convert_to(execute_once_close.request::jsonb::text, 'UTF8')), execute_once_close.answer,
+            execute_once_close.token, CURRENT_TIMESTAMP + retention);
+  SELECT s.database_identity INTO STRICT database_identity FROM fenceguard.server_state s;
 END $$;
-COMMENT ON FUNCTION fenceguard.execute_once_close(text, text, text, json, json, interval) IS
-  'Stores and returns the answer in the transaction that execute_once_open() opened.';
+COMMENT ON FUNCTION fenceguard.execute_once_close(text, text, json, json, bigint, interval) IS
+  'Stores the answer in the message that execute_once_open() began; returns which database this is.';
 
 SELECT fenceguard.end_migration(5, 'transaction');
 COMMIT;
