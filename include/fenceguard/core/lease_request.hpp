@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -18,6 +20,7 @@ struct lease_request {
   static constexpr std::chrono::milliseconds min_ttl{10};
   static constexpr std::chrono::milliseconds max_ttl{24 * 60 * 60 * 1000};
   static constexpr std::chrono::milliseconds max_wait{24 * 60 * 60 * 1000};
+  static constexpr std::chrono::milliseconds hold_limit{std::int64_t{365} * 24 * 60 * 60 * 1000};
   static constexpr std::size_t max_resource_bytes = 512;
   static constexpr std::size_t max_label_bytes = 128;
 
@@ -38,7 +41,8 @@ struct lease_request {
   /// characters.
   std::string label{};
 
-  /// The longest total hold: when it is over, renewal stops and the lease runs out. Zero: none.
+  /// The longest total hold: the last renewal ends the lease with it. min_ttl … hold_limit, or
+  /// zero: none.
   std::chrono::milliseconds max_hold{0};
 
   /// A request to stop ends a wait at once, as busy does.
@@ -47,6 +51,8 @@ struct lease_request {
 
 /// As lease_request, for several resources that are wanted together or not at all.
 struct lease_set_request {
+  static constexpr std::size_t max_resources = 64;
+
   /// 1 … 64 different names, in any order; they are taken in byte order, so that two callers who
   /// want the same ones cannot wait for each other in a circle.
   std::vector<std::string> resources{};

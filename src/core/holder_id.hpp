@@ -1,0 +1,17 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace fenceguard {
+
+/// 128 random bits from getrandom(2) as 32 hexadecimal characters. Any thread; never the same in a
+/// forked child. Throws std::system_error where the system has no random numbers.
+[[nodiscard]] std::string new_holder_id();
+
+/// A random duration between the half and the whole of `pause`, so that those who began to wait
+/// together do not ask together.
+[[nodiscard]] std::chrono::nanoseconds with_jitter(std::chrono::nanoseconds pause);
+
+}  // namespace fenceguard
