@@ -2,20 +2,22 @@
 -- deleted only in a transaction that has claimed the resource which the table's template names for it.
 --
 -- How it works
---   * Proof of a claim is the fence row itself: claimed_xid and claimed_at are this transaction's. Only the
---     SECURITY DEFINER functions can write that row, so there is no setting to forge or to leak through a pooler.
---     claimed_at counts as well, because transaction ids come again in a restored or copied cluster.
---   * The checks are AFTER triggers: they see the row as it was stored, whatever later BEFORE triggers did.
---   * The check functions are STABLE, so they look with the snapshot of the writing statement: a claim made
---     inside that statement (a CTE, a function or a trigger it calls) does not count.
---   * A plain table is checked once per statement, over the transition tables. Row triggers are what
---     PostgreSQL clones to partitions, now and for those attached later, so a partitioned table has those.
---   * The registry is the trigger `fenceguard_key`: its argument is the template and its UPDATE OF list the key's
---     columns. PostgreSQL keeps that list by attribute number: it follows renames, it survives dump and restore,
---     and it refuses to drop or retype a key column. The caller of protect writes no table of this schema.
---   * The trigger functions run as the writer and only read the row's key. What looks at the fence table is
---     require_claims, SECURITY DEFINER, which takes nothing but text.
-
+--   * Proof of a claim is the fence row itself: claimed_xid and claimed_at are this transaction's. Only SECURITY DEFINER
+--     functions can write that row, so there is no setting to forge or to leak through a pooler. claimed_at counts
+--     as well, because transaction ids come again in a restored or copied cluster.
+--   * The checks are AFTER triggers: they see the row as it was stored, whatever later BEFORE triggers made of it.
+--   * The check functions are STABLE, so they look with the snapshot of the writing statement: a claim made inside
+--     that statement (by a CTE, a function or a trigger it calls) does not count.
+--   * A plain table is checked once per statement, over a transition table; an UPDATE that changes a key, for the rows
+--     whose key it changes. Row triggers are what PostgreSQL clones to partitions, now and when one is attached
+--     later, so a partitioned table has those.
+--   * The registry is the triggers' arguments; the caller of protect writes no table of this schema. The arguments
+--     name the key's columns twice, by name and by attribute number, and a check refuses to read another column
+--     than the one that was meant. fenceguard_key binds them a third time: PostgreSQL keeps its UPDATE OF list by
+--     attribute number, through renames, dump and restore, and refuses to drop or retype a column on it.
+--   * The check functions run with our rights on tables of others, so no code of theirs may run in them. That is why
+--     they turn a key into text by format('%s'), which calls the type's output function (C code, which only a
+--     superuser can define), and not by ::text or to_jsonb(), which call user-defined casts.
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SELECT fenceguard.begin_migration(8, 'protect');
 
@@ -80,50 +82,166 @@ BEGIN
   RETURN name;
 END $$;
 
--- Raises TF002 unless this transaction has claimed, before the statement that writes, the resource of every key.
---   relation  the table, for the message
---   literals  as parse_template gives them
---   keys      one row of text per key; a NULL in it is refused
--- Reads fence by primary key; locks nothing.
-CREATE FUNCTION fenceguard.require_claims(relation oid, literals text[], keys text[]) RETURNS void
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  width int := cardinality(literals) - 1;
-  names text[] := '{}';
-  key text[] := '{}';
-  name text;
+-- The arguments of a check trigger, n being the number of key columns:
+--   0             the template
+--   1 .. n+1      its literals
+--   n+2 .. 2n+1   the columns' names
+--   2n+2 .. 3n+1  their attribute numbers
+
+CREATE FUNCTION fenceguard.refuse_write(relation oid, resource text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF array_position(keys, NULL) IS NOT NULL THEN
+  IF resource IS NULL THEN
     RAISE EXCEPTION 'unguarded write to %: a key column is null', relation::regclass
-      USING ERRCODE = 'TF002', HINT = 'A row without a key names no resource; make the column NOT NULL.';
+      USING ERRCODE = 'TF002', HINT = 'A row without a key names no resource. Make the column NOT NULL.';
+  ELSIF octet_length(resource) > 512 THEN
+    RAISE EXCEPTION 'unguarded write to %: the name of its resource has more than 512 bytes', relation::regclass
+      USING ERRCODE = 'TF002', DETAIL = resource, HINT = 'Nobody can claim it. Choose a shorter template or key.';
   END IF;
-  IF width = 0 THEN
-    names := literals;
-  ELSIF width = 1 THEN
-    FOREACH name IN ARRAY keys LOOP
-      names := names || (literals[1] || name || literals[2]);
-    END LOOP;
-  ELSE
-    FOREACH name IN ARRAY keys LOOP
-      key := key || name;
-      CONTINUE WHEN cardinality(key) < width;
-      names := names || fenceguard.resource_name(literals, key);
-      key := '{}';
-    END LOOP;
-  END IF;
-  FOREACH name IN ARRAY names LOOP
-    PERFORM FROM fenceguard.fence AS f
-      WHERE f.resource = name AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now();
-    CONTINUE WHEN FOUND;
-    RAISE EXCEPTION 'unguarded write to %: this transaction has not claimed %', relation::regclass, name
-      USING ERRCODE = 'TF002', HINT = CASE WHEN octet_length(name) > 512
-        THEN 'The name is longer than 512 bytes, so nobody can claim it.'
-        ELSE format('Call fenceguard.claim(%L, token, holder) in this transaction, in a statement before the '
-                    'one that writes.', name) END;
-  END LOOP;
+  RAISE EXCEPTION 'unguarded write to %: this transaction has not claimed %', relation::regclass, resource
+    USING ERRCODE = 'TF002', HINT = format('Call fenceguard.claim(%L, token, holder) in this transaction, in a '
+      'statement before the one that writes.', resource);
 END $$;
 
--- The registry's trigger. It does nothing: its argument and its column list are what counts.
+-- Called where a column is not where the arguments say. After a dump and restore that is nothing: numbers close up over
+-- dropped columns. fenceguard_key tells, which was restored with them.
+CREATE FUNCTION fenceguard.require_key(relation oid, names text[]) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF names IS DISTINCT FROM (
+      SELECT array_agg(a.attname::text ORDER BY k.position)
+        FROM pg_trigger AS t
+        CROSS JOIN unnest(t.tgattr::int2[]) WITH ORDINALITY AS k(attnum, position)
+        JOIN pg_attribute AS a ON a.attrelid = t.tgrelid AND a.attnum = k.attnum
+        WHERE t.tgrelid = relation AND t.tgname = 'fenceguard_key') THEN
+    RAISE EXCEPTION 'unguarded write to %: its key columns were renamed, dropped or replaced since it was protected',
+      relation::regclass
+      USING ERRCODE = 'TF002', HINT = 'Call fenceguard.protect again, with a template for the columns as they are now.';
+  END IF;
+END $$;
+
+-- The rows of one statement on a plain table.
+CREATE FUNCTION fenceguard.check_statement() RETURNS trigger
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+  width int := (TG_NARGS - 2) / 3;
+  in_place bool := true;
+  keys text[];
+  key text[] := '{}';
+  value text;
+  value_list text := '';
+  name_list text := '';
+  name text;
+  refused bool;
+BEGIN
+  FOR i IN width + 2 .. 2 * width + 1 LOOP
+    value := '.' || quote_ident(TG_ARGV[i]);
+    in_place := in_place AND value = right(
+      (pg_identify_object('pg_class'::regclass, TG_RELID, TG_ARGV[i + width]::int2)).identity, length(value));
+  END LOOP;
+  IF in_place IS NOT TRUE THEN
+    PERFORM fenceguard.require_key(TG_RELID, TG_ARGV[width + 2 : 2 * width + 1]);
+  END IF;
+
+  -- Where the key leads the table, which is nearly always, the plan can be kept: the alias list names columns by
+  -- position. Elsewhere the statement is planned anew. The look-up is a scalar subquery, made by
+  -- primary key for each name, so that no plan joins with the whole of fence.
+  IF width = 1 AND in_place AND TG_ARGV[4] = '1' THEN
+    SELECT r.name, true INTO name, refused
+      FROM (SELECT DISTINCT TG_ARGV[1] || CASE WHEN c1 IS NOT NULL THEN format('%s', c1) END || TG_ARGV[2]
+              FROM changed_rows AS c(c1)) AS r(name)
+      WHERE (SELECT f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now()
+               FROM fenceguard.fence AS f WHERE f.resource = r.name) IS NOT TRUE
+      LIMIT 1;
+    IF refused THEN
+      PERFORM fenceguard.refuse_write(TG_RELID, name);
+    END IF;
+    RETURN NULL;
+  ELSIF width = 2 AND in_place AND TG_ARGV[6] = '1' AND TG_ARGV[7] = '2' THEN
+    SELECT array_agg(ARRAY[k1, k2]) INTO keys
+      FROM (SELECT DISTINCT CASE WHEN c1 IS NOT NULL THEN format('%s', c1) END,
+                            CASE WHEN c2 IS NOT NULL THEN format('%s', c2) END
+              FROM changed_rows AS r(c1, c2)) AS d(k1, k2);
+  ELSIF width > 0 THEN
+    FOR i IN width + 2 .. 2 * width + 1 LOOP
+      value_list := value_list || format(', CASE WHEN %I IS NOT NULL THEN format(''%%s'', %1$I) END AS k%s', TG_ARGV[i], i);
+      name_list := name_list || ', k' || i;
+    END LOOP;
+    EXECUTE 'SELECT array_agg(ARRAY[' || substr(name_list, 3) || ']) FROM (SELECT DISTINCT ' || substr(value_list, 3)
+            || ' FROM changed_rows) AS d' INTO keys;
+  ELSIF EXISTS (SELECT FROM changed_rows) THEN
+    keys := '{""}';
+  END IF;
+  IF keys IS NULL THEN
+    RETURN NULL;   -- no row was changed
+  END IF;
+
+  FOREACH value IN ARRAY keys LOOP
+    IF width = 1 THEN
+      name := TG_ARGV[1] || value || TG_ARGV[2];
+    ELSE
+      key := key || value;
+      CONTINUE WHEN cardinality(key) < width;
+      name := fenceguard.resource_name(TG_ARGV[1 : width + 1], key[1 : width]);
+      key := '{}';
+    END IF;
+    PERFORM FROM fenceguard.fence AS f
+      WHERE f.resource = name AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now();
+    IF NOT FOUND THEN
+      PERFORM fenceguard.refuse_write(TG_RELID, name);
+    END IF;
+  END LOOP;
+  RETURN NULL;
+END $$;
+
+-- One row: of a partition, or of a plain table where its key has changed.
+CREATE FUNCTION fenceguard.check_row() RETURNS trigger
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+  width int := (TG_NARGS - 2) / 3;
+  root oid := coalesce(pg_partition_root(TG_RELID), TG_RELID);
+  in_place bool := true;
+  select_list text := '';
+  before text[] := '{}';
+  after text[] := '{}';
+  name text;
+BEGIN
+  FOR i IN width + 2 .. 2 * width + 1 LOOP
+    name := '.' || quote_ident(TG_ARGV[i]);
+    in_place := in_place AND name = right(
+      (pg_identify_object('pg_class'::regclass, root, TG_ARGV[i + width]::int2)).identity, length(name));
+    select_list := select_list || format(', CASE WHEN ($1).%I IS NOT NULL THEN format(''%%s'', ($1).%1$I) END', TG_ARGV[i]);
+  END LOOP;
+  IF in_place IS NOT TRUE THEN
+    PERFORM fenceguard.require_key(root, TG_ARGV[width + 2 : 2 * width + 1]);
+  END IF;
+  select_list := 'SELECT ARRAY[' || substr(select_list, 3) || ']::text[]';
+  IF TG_OP <> 'INSERT' THEN
+    EXECUTE select_list INTO before USING OLD;
+    name := CASE width WHEN 1 THEN TG_ARGV[1] || before[1] || TG_ARGV[2]
+                       ELSE fenceguard.resource_name(TG_ARGV[1 : width + 1], before) END;
+    PERFORM FROM fenceguard.fence AS f
+      WHERE f.resource = name AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now();
+    IF NOT FOUND THEN
+      PERFORM fenceguard.refuse_write(TG_RELID, name);
+    END IF;
+  END IF;
+  IF TG_OP <> 'DELETE' THEN
+    EXECUTE select_list INTO after USING NEW;
+    IF TG_OP = 'INSERT' OR after IS DISTINCT FROM before THEN
+      name := CASE width WHEN 1 THEN TG_ARGV[1] || after[1] || TG_ARGV[2]
+                         ELSE fenceguard.resource_name(TG_ARGV[1 : width + 1], after) END;
+      PERFORM FROM fenceguard.fence AS f
+        WHERE f.resource = name AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now();
+      IF NOT FOUND THEN
+        PERFORM fenceguard.refuse_write(TG_RELID, name);
+      END IF;
+    END IF;
+  END IF;
+  RETURN NULL;
+END $$;
+
+-- Binds the key's columns; what counts is its arguments and its column list.
 CREATE FUNCTION fenceguard.protect_key() RETURNS trigger
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -135,113 +253,6 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RAISE EXCEPTION 'unguarded write to %: a protected table is not truncated', TG_RELID::regclass
     USING ERRCODE = 'TF002', HINT = 'DELETE the rows whose resources were claimed, or call fenceguard.unprotect.';
-END $$;
-
--- One statement's rows on a plain table. Arguments: the template, then its literals.
--- One or two rows are read as JSON, in statements whose plans are kept; more are read by one query that is planned each
--- time, which costs about 0.2 ms and is then the cheapest per row.
-CREATE FUNCTION fenceguard.check_statement() RETURNS trigger
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  literals text[] := TG_ARGV[1:];
-  key_columns text[];
-  row_values jsonb;
-  sample jsonb[];
-  many bool;
-  select_list text;
-  text_list text;
-  keys text[] := '{}';
-BEGIN
-  IF TG_OP = 'INSERT' THEN
-    SELECT array_agg(to_jsonb(n)) INTO sample FROM (SELECT * FROM new_rows LIMIT 3) AS n;
-  ELSE
-    SELECT array_agg(to_jsonb(o)) INTO sample FROM (SELECT * FROM old_rows LIMIT 3) AS o;
-  END IF;
-  IF sample IS NULL THEN
-    RETURN NULL;
-  END IF;
-  many := cardinality(sample) = 3;
-  IF NOT has_schema_privilege('fenceguard', 'USAGE') THEN
-    RAISE EXCEPTION 'unguarded write to %: role % has no USAGE on schema fenceguard', TG_RELID::regclass, current_user
-      USING ERRCODE = 'TF002', HINT = 'A role that writes a protected table needs the application role''s rights.';
-  ELSIF NOT has_function_privilege('fenceguard.require_claims(oid, text[], text[])', 'EXECUTE') THEN
-    RAISE EXCEPTION 'unguarded write to %: role % may not execute fenceguard.require_claims', TG_RELID::regclass,
-      current_user
-      USING ERRCODE = 'TF002', HINT = 'A role that writes a protected table needs the application role''s rights.';
-  END IF;
-  SELECT coalesce(array_agg(a.attname ORDER BY k.position), '{}') INTO key_columns
-    FROM pg_trigger AS t
-    CROSS JOIN unnest(t.tgattr::int2[]) WITH ORDINALITY AS k(attnum, position)
-    JOIN pg_attribute AS a ON a.attrelid = t.tgrelid AND a.attnum = k.attnum
-    WHERE t.tgrelid = TG_RELID AND t.tgname = 'fenceguard_key';
-  IF cardinality(key_columns) <> cardinality(literals) - 1 THEN
-    RAISE EXCEPTION 'unguarded write to %: its trigger fenceguard_key is missing or was changed', TG_RELID::regclass
-      USING ERRCODE = 'TF002', HINT = 'Call fenceguard.protect again.';
-  END IF;
-  IF many AND cardinality(key_columns) > 0 THEN
-    SELECT string_agg(quote_ident(c), ', ' ORDER BY i), string_agg(quote_ident(c) || '::text', ', ' ORDER BY i)
-      INTO select_list, text_list FROM unnest(key_columns) WITH ORDINALITY AS k(c, i);
-    EXECUTE CASE TG_OP
-      WHEN 'INSERT' THEN format('SELECT array_agg(ARRAY[%s]) FROM (SELECT DISTINCT %s FROM new_rows) AS k',
-                                text_list, select_list)
-      WHEN 'DELETE' THEN format('SELECT array_agg(ARRAY[%s]) FROM (SELECT DISTINCT %s FROM old_rows) AS k',
-                                text_list, select_list)
-      ELSE format('SELECT array_agg(ARRAY[%s]) FROM (SELECT %s FROM old_rows UNION SELECT %2$s FROM new_rows) AS k',
-                  text_list, select_list)
-      END INTO keys;
-  ELSE
-    IF TG_OP = 'UPDATE' THEN
-      SELECT sample || array_agg(to_jsonb(n)) INTO sample FROM (SELECT * FROM new_rows LIMIT 2) AS n;
-    END IF;
-    FOREACH row_values IN ARRAY sample LOOP
-      FOR i IN 1 .. cardinality(key_columns) LOOP
-        keys := keys || (row_values ->> key_columns[i]);
-      END LOOP;
-    END LOOP;
-  END IF;
-  PERFORM fenceguard.require_claims(TG_RELID, literals, keys);
-  RETURN NULL;
-END $$;
-
--- One row of a partition. Arguments: the template, then its literals.
-CREATE FUNCTION fenceguard.check_row() RETURNS trigger
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  literals text[] := TG_ARGV[1:];
-  key_columns text[];
-  old_values jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END;
-  new_values jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END;
-  old_keys text[] := '{}';
-  new_keys text[] := '{}';
-BEGIN
-  IF NOT has_schema_privilege('fenceguard', 'USAGE') THEN
-    RAISE EXCEPTION 'unguarded write to %: role % has no USAGE on schema fenceguard', TG_RELID::regclass, current_user
-      USING ERRCODE = 'TF002', HINT = 'A role that writes a protected table needs the application role''s rights.';
-  ELSIF NOT has_function_privilege('fenceguard.require_claims(oid, text[], text[])', 'EXECUTE') THEN
-    RAISE EXCEPTION 'unguarded write to %: role % may not execute fenceguard.require_claims', TG_RELID::regclass,
-      current_user
-      USING ERRCODE = 'TF002', HINT = 'A role that writes a protected table needs the application role''s rights.';
-  END IF;
-  SELECT coalesce(array_agg(a.attname ORDER BY k.position), '{}') INTO key_columns
-    FROM pg_trigger AS t
-    CROSS JOIN unnest(t.tgattr::int2[]) WITH ORDINALITY AS k(attnum, position)
-    JOIN pg_attribute AS a ON a.attrelid = t.tgrelid AND a.attnum = k.attnum
-    WHERE t.tgrelid = pg_partition_root(TG_RELID) AND t.tgname = 'fenceguard_key';
-  IF cardinality(key_columns) <> cardinality(literals) - 1 THEN
-    RAISE EXCEPTION 'unguarded write to %: its trigger fenceguard_key is missing or was changed', TG_RELID::regclass
-      USING ERRCODE = 'TF002', HINT = 'Call fenceguard.protect again.';
-  END IF;
-  FOR i IN 1 .. cardinality(key_columns) LOOP
-    old_keys := old_keys || (old_values ->> key_columns[i]);
-    new_keys := new_keys || (new_values ->> key_columns[i]);
-  END LOOP;
-  IF TG_OP <> 'INSERT' THEN
-    PERFORM fenceguard.require_claims(TG_RELID, literals, old_keys);
-  END IF;
-  IF TG_OP = 'INSERT' OR (TG_OP = 'UPDATE' AND new_keys IS DISTINCT FROM old_keys) THEN
-    PERFORM fenceguard.require_claims(TG_RELID, literals, new_keys);
-  END IF;
-  RETURN NULL;
 END $$;
 
 -- The triggers that protect `protected` by this template, each in exactly the words of pg_get_triggerdef, so that what
@@ -256,7 +267,10 @@ DECLARE
   columns text[] := '{}';
   spelled text;
   found_column record;
+  numbers int2[] := '{}';
   arguments text;
+  column_list text;
+  key_changes text;
 BEGIN
   SELECT * INTO STRICT target FROM pg_class WHERE oid = protected;
   IF target.relkind NOT IN ('r', 'p') THEN
@@ -280,10 +294,9 @@ BEGIN
   END IF;
   SELECT * INTO STRICT parts FROM fenceguard.parse_template(template);
   FOREACH spelled IN ARRAY parts.columns LOOP
-    SELECT a.attname::text AS name, coalesce(nullif(y.typbasetype, 0), y.oid) AS type, y.typtype, c.collisdeterministic
+    SELECT a.attname::text AS name, a.attnum, a.atttypid AS type, c.collisdeterministic
       INTO found_column
       FROM pg_attribute AS a
-      JOIN pg_type AS y ON y.oid = a.atttypid
       LEFT JOIN pg_collation AS c ON c.oid = a.attcollation
       WHERE a.attrelid = protected AND a.attnum > 0 AND NOT a.attisdropped
         AND (spelled IN (a.attname, '"' || replace(a.attname, '"', '""') || '"')
@@ -310,29 +323,40 @@ BEGIN
         quote_literal(template), quote_ident(found_column.name) USING ERRCODE = '22023';
     END IF;
     columns := columns || found_column.name;
+    numbers := numbers || found_column.attnum;
   END LOOP;
 
-  SELECT quote_literal(template) || string_agg(', ' || quote_literal(l), '' ORDER BY i) INTO arguments
-    FROM unnest(parts.literals) WITH ORDINALITY AS x(l, i);
+  SELECT string_agg(quote_literal(x.argument), ', ' ORDER BY x.part, x.i) INTO arguments
+    FROM (SELECT 0 AS part, 1::bigint AS i, template AS argument
+          UNION ALL SELECT 1, l.i, l.literal FROM unnest(parts.literals) WITH ORDINALITY AS l(literal, i)
+          UNION ALL SELECT 2, c.i, c.name FROM unnest(columns) WITH ORDINALITY AS c(name, i)
+          UNION ALL SELECT 3, n.i, n.attnum::text FROM unnest(numbers) WITH ORDINALITY AS n(attnum, i)) AS x;
+  SELECT string_agg(quote_ident(c.name), ', ' ORDER BY c.i),
+         string_agg(format('old.%I IS DISTINCT FROM new.%1$I', c.name), ' OR ' ORDER BY c.i)
+    INTO column_list, key_changes FROM unnest(columns) WITH ORDINALITY AS c(name, i);
   RETURN QUERY
     SELECT n.oid::regclass, w.name,
-           format('CREATE TRIGGER %s %s ON %I.%I%s FOR EACH %s EXECUTE FUNCTION fenceguard.%s(%s)', w.name, w.event,
-                  s.nspname, n.relname, w.referencing, w.level, w.function, w.arguments)
+           format('CREATE TRIGGER %s %s ON %I.%I %s EXECUTE FUNCTION fenceguard.%s', w.name, w.event, s.nspname, n.relname,
+                  w.body, w.call)
       FROM pg_class AS n
       JOIN pg_namespace AS s ON s.oid = n.relnamespace
       CROSS JOIN LATERAL (VALUES
-        ('r p', 'fenceguard_key', 'AFTER UPDATE' || coalesce(' OF ' ||
-           (SELECT string_agg(quote_ident(c), ', ' ORDER BY i) FROM unnest(columns) WITH ORDINALITY AS x(c, i)), ''),
-         '', 'STATEMENT', 'protect_key', arguments),
-        ('r', 'fenceguard_insert', 'AFTER INSERT', ' REFERENCING NEW TABLE AS new_rows',
-         'STATEMENT', 'check_statement', arguments),
-        ('r', 'fenceguard_update', 'AFTER UPDATE', ' REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows',
-         'STATEMENT', 'check_statement', arguments),
-        ('r', 'fenceguard_delete', 'AFTER DELETE', ' REFERENCING OLD TABLE AS old_rows',
-         'STATEMENT', 'check_statement', arguments),
-        ('p', 'fenceguard_row', 'AFTER INSERT OR DELETE OR UPDATE', '', 'ROW', 'check_row', arguments),
-        ('r p', 'fenceguard_truncate', 'BEFORE TRUNCATE', '', 'STATEMENT', 'refuse_truncate', '')
-      ) AS w(kinds, name, event, referencing, level, function, arguments)
+        ('r p', 'fenceguard_key', 'AFTER UPDATE' || coalesce(' OF ' || column_list, ''),
+         'FOR EACH STATEMENT', format('protect_key(%s)', arguments)),
+        ('r', 'fenceguard_insert', 'AFTER INSERT',
+         'REFERENCING NEW TABLE AS changed_rows FOR EACH STATEMENT', format('check_statement(%s)', arguments)),
+        ('r', 'fenceguard_update', 'AFTER UPDATE',
+         'REFERENCING OLD TABLE AS changed_rows FOR EACH STATEMENT', format('check_statement(%s)', arguments)),
+        ('r', 'fenceguard_delete', 'AFTER DELETE',
+         'REFERENCING OLD TABLE AS changed_rows FOR EACH STATEMENT', format('check_statement(%s)', arguments)),
+        -- A row trigger with a transition table is what PostgreSQL lets no inheritance child and no partition have. Their
+        -- parent's statements would not fire the statement triggers above, so the table must become neither.
+        ('r', 'fenceguard_rekey', 'AFTER UPDATE',
+         format('REFERENCING OLD TABLE AS changed_rows FOR EACH ROW WHEN (%s)', coalesce(key_changes, 'false')),
+         format('check_row(%s)', arguments)),
+        ('p', 'fenceguard_row', 'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW', format('check_row(%s)', arguments)),
+        ('r p', 'fenceguard_truncate', 'BEFORE TRUNCATE', 'FOR EACH STATEMENT', 'refuse_truncate()')
+      ) AS w(kinds, name, event, body, call)
       WHERE n.oid = protected AND position(n.relkind IN w.kinds) > 0
          -- a TRUNCATE trigger is not cloned to partitions: each gets its own
          OR w.name = 'fenceguard_truncate' AND target.relkind = 'p'
@@ -341,7 +365,8 @@ END $$;
 
 -- The protection triggers that stand on a table and its partitions, clones included.
 CREATE VIEW fenceguard.protection_trigger AS
-  SELECT t.oid, t.tgrelid::regclass AS relation, t.tgname::text AS name, pg_get_triggerdef(t.oid) AS definition,
+  SELECT t.oid, t.tgrelid::regclass AS relation, t.tgname::text AS name, -- PostgreSQL words a WHEN in its own way
+         regexp_replace(pg_get_triggerdef(t.oid), ' WHEN \(.*\) EXECUTE ', ' EXECUTE ') AS definition,
          t.tgenabled IN ('O', 'A') AS enabled, t.tgparentid <> 0 AS cloned,
          format('%I.%I', n.nspname, c.relname) AS qualified_relation
     FROM pg_trigger AS t
@@ -369,22 +394,24 @@ BEGIN
   PERFORM fenceguard.require_owner(protected);
   LOOP
     statements := ARRAY(
-      WITH wanted AS (SELECT * FROM fenceguard.protection_triggers(protected, template)),
+      WITH wanted AS (
+        SELECT w.*, regexp_replace(w.definition, ' WHEN \(.*\) EXECUTE ', ' EXECUTE ') AS comparable
+          FROM fenceguard.protection_triggers(protected, template) AS w),
       standing AS (
         SELECT * FROM fenceguard.protection_trigger AS t
           WHERE t.relation = protected OR t.relation IN (SELECT p.relid FROM pg_partition_tree(protected) AS p)),
       step AS (
         SELECT 1 AS phase, s.relation, s.name, format('DROP TRIGGER %I ON %s', s.name, s.qualified_relation) AS ddl
           FROM standing AS s LEFT JOIN wanted AS w USING (relation, name)
-          WHERE NOT s.cloned AND s.definition IS DISTINCT FROM w.definition
+          WHERE NOT s.cloned AND s.definition IS DISTINCT FROM w.comparable
         UNION ALL
         SELECT 2, w.relation, w.name, w.definition
           FROM wanted AS w LEFT JOIN standing AS s USING (relation, name)
-          WHERE w.definition IS DISTINCT FROM s.definition
+          WHERE w.comparable IS DISTINCT FROM s.definition
         UNION ALL
         SELECT 3, s.relation, s.name, format('ALTER TABLE %s ENABLE TRIGGER %I', s.qualified_relation, s.name)
           FROM standing AS s LEFT JOIN wanted AS w USING (relation, name)
-          WHERE NOT s.enabled AND (s.cloned OR s.definition = w.definition))
+          WHERE NOT s.enabled AND (s.cloned OR s.definition = w.comparable))
       SELECT ddl FROM step ORDER BY phase, relation::text, name);
     EXIT WHEN dry_run OR locked OR statements = '{}';
     PERFORM fenceguard.lock_for_ddl(protected, CASE WHEN array_to_string(statements, ';') ~ '(^|;)(DROP|ALTER)'
@@ -437,7 +464,8 @@ CREATE VIEW fenceguard.protected_tables AS
          NOT EXISTS (
            SELECT FROM (SELECT k.tgrelid AS relid UNION SELECT p.relid FROM pg_partition_tree(k.tgrelid) AS p) AS r
              CROSS JOIN unnest(CASE WHEN c.relkind = 'p' THEN '{fenceguard_row,fenceguard_truncate}'
-               ELSE '{fenceguard_insert,fenceguard_update,fenceguard_delete,fenceguard_truncate}' END::text[]) AS w(name)
+               ELSE '{fenceguard_insert,fenceguard_update,fenceguard_delete,fenceguard_truncate}' END::text[]
+               || CASE WHEN c.relkind = 'r' THEN '{fenceguard_rekey}'::text[] END) AS w(name)
              WHERE NOT EXISTS (SELECT FROM fenceguard.protection_trigger AS t
                                WHERE t.relation = r.relid AND t.name = w.name AND t.enabled)) AS enabled
     FROM pg_trigger AS k

@@ -1,0 +1,5 @@
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+SELECT fenceguard.begin_rollback(9, 'audit');
+DROP VIEW fenceguard.audit;
+SELECT fenceguard.end_rollback(9);
+COMMIT;
