@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <fenceguard/core/errors.hpp>
+#include <system_error>
 #include <utility>
 
 namespace fenceguard::redis {
@@ -28,24 +29,23 @@ token_blocks::~token_blocks() { close(); }
 
 void token_blocks::close() noexcept {
   if (::getpid() != process_) {
-    // The thread is not in this process: its handle can be neither joined nor destroyed.
-    static_cast<void>(thread_.release());
+    static_cast<void>(signals_.release());
     return;
   }
   std::unique_ptr<std::thread> thread;
   {
-    std::lock_guard const held{mutex_};
+    std::lock_guard const held{signals_->mutex};
     closing_ = true;
-    thread = std::move(thread_);
+    thread = std::move(signals_->thread);
   }
-  work_.notify_all();
-  done_.notify_all();
+  signals_->work.notify_all();
+  signals_->done.notify_all();
   if (thread) thread->join();
 }
 
 void token_blocks::fetch(unsigned partition, std::string_view ticket, time_point deadline) {
   check_usable();
-  std::unique_lock held{mutex_};
+  std::unique_lock held{signals_->mutex};
   auto const job = enqueue(partition, ticket);
   wait_for(held, job, deadline);
   if (job->failure) raise(*job->failure);
@@ -53,13 +53,13 @@ void token_blocks::fetch(unsigned partition, std::string_view ticket, time_point
 
 void token_blocks::fetch_ahead(unsigned partition, std::string_view ticket) {
   check_usable();
-  std::lock_guard const held{mutex_};
+  std::lock_guard const held{signals_->mutex};
   if (!closing_) enqueue(partition, ticket);
 }
 
 void token_blocks::throw_recent_failure(unsigned partition, std::chrono::microseconds max_age) {
   check_usable();
-  std::lock_guard const held{mutex_};
+  std::lock_guard const held{signals_->mutex};
   if (partition >= recent_.size() || !recent_[partition]) return;
   auto const& recent = *recent_[partition];
   if (boottime::now() - recent.at < max_age) raise(recent.what);
@@ -68,7 +68,7 @@ void token_blocks::throw_recent_failure(unsigned partition, std::chrono::microse
 fencing_token token_blocks::reserve_one(time_point deadline) {
   check_usable();
   auto const job = std::make_shared<single_job>();
-  std::unique_lock held{mutex_};
+  std::unique_lock held{signals_->mutex};
   singles_.push_back(job);
   start_thread();
   wait_for(held, job, deadline);
@@ -91,8 +91,12 @@ token_blocks::block_ptr token_blocks::enqueue(unsigned partition, std::string_vi
 
 void token_blocks::start_thread() {
   if (closing_) return;
-  if (!thread_) thread_ = std::make_unique<std::thread>([this] { run(); });
-  work_.notify_one();
+  try {
+    if (!signals_->thread) signals_->thread = std::make_unique<std::thread>([this] { run(); });
+  } catch (std::system_error const& e) {
+    throw token_source_unavailable{std::string{"no thread to reserve tokens: "} + e.what()};
+  }
+  signals_->work.notify_one();
 }
 
 void token_blocks::check_usable() const {
@@ -110,14 +114,14 @@ void token_blocks::wait_for(std::unique_lock<std::mutex>& held, Job const& job,
     if (left <= left.zero()) {
       throw token_source_unavailable{"tokens were not reserved in time; it goes on"};
     }
-    done_.wait_for(held, std::min<std::chrono::nanoseconds>(left, longest_sleep));
+    signals_->done.wait_for(held, std::min<std::chrono::nanoseconds>(left, longest_sleep));
   }
 }
 
 void token_blocks::run() noexcept {
-  std::unique_lock held{mutex_};
+  std::unique_lock held{signals_->mutex};
   for (;;) {
-    work_.wait(held, [this] { return closing_ || !blocks_.empty() || !singles_.empty(); });
+    signals_->work.wait(held, [this] { return closing_ || !blocks_.empty() || !singles_.empty(); });
     if (closing_) return;
     if (!singles_.empty()) serve_singles(held);
     if (!blocks_.empty() && !closing_) serve_block(held);
@@ -135,7 +139,7 @@ void token_blocks::serve_block(std::unique_lock<std::mutex>& held) {
   job->failure = std::move(failure);
   job->done = true;
   blocks_.pop_front();
-  done_.notify_all();
+  signals_->done.notify_all();
 }
 
 // All who wait now have taken their holds already, so one reservation numbers them all.
@@ -151,7 +155,7 @@ void token_blocks::serve_singles(std::unique_lock<std::mutex>& held) {
     job->failure = failure;
     job->done = true;
   }
-  done_.notify_all();
+  signals_->done.notify_all();
 }
 
 std::optional<token_blocks::failed> token_blocks::reserve_and_offer(block_job const& job) {

@@ -114,14 +114,21 @@ class token_blocks {
   offer_function const offer_;
   pid_t const process_;
 
-  std::mutex mutex_;
-  std::condition_variable work_;
-  std::condition_variable done_;
+  /// Leaked in a forked child: the thread is not there to be joined, and a condition variable that
+  /// it waited on cannot be destroyed.
+  struct signals {
+    std::mutex mutex;
+    std::condition_variable work;
+    std::condition_variable done;
+    std::unique_ptr<std::thread> thread;
+  };
+  std::unique_ptr<signals> signals_ = std::make_unique<signals>();
+
+  // Under the mutex.
   bool closing_ = false;
   std::deque<block_ptr> blocks_;  // the first one stays until it has been served
   std::vector<single_ptr> singles_;
   std::vector<std::optional<recent_failure>> recent_;  // by partition
-  std::unique_ptr<std::thread> thread_;
 };
 
 }  // namespace fenceguard::redis
