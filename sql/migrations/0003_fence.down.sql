@@ -6,6 +6,7 @@ DROP FUNCTION fenceguard.resolve(text, xid8, timestamptz, xid8, timestamptz, int
 DROP FUNCTION fenceguard.await_fence(text, int);
 DROP FUNCTION fenceguard.await_lock(bigint, int);
 DROP FUNCTION fenceguard.describe_lock_holder(bigint);
+DROP FUNCTION fenceguard.advisory_locks();
 DROP FUNCTION fenceguard.fence_lock(text);
 DROP TABLE fenceguard.fence;
 SELECT fenceguard.end_rollback(3);

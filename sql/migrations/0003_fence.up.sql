@@ -28,20 +28,34 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT hashtextextended(resource, 439788397413)
 $$;
 
+-- The advisory locks of this database, whoever holds them. A prepared transaction has no pid and keeps the virtual number of
+-- the session that prepared it, so its name is found through the lock on its own transaction number.
+CREATE FUNCTION fenceguard.advisory_locks(
+  OUT owner text, OUT pid int, OUT prepared text, OUT lock bigint, OUT exclusive bool)
+RETURNS SETOF record
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  WITH locks AS MATERIALIZED (SELECT * FROM pg_locks l WHERE l.granted)
+  SELECT l.virtualtransaction, l.pid,
+         (SELECT p.gid FROM locks own JOIN pg_prepared_xacts p ON p.transaction = own.transactionid
+           WHERE own.locktype = 'transactionid' AND own.pid IS NULL AND own.virtualtransaction = l.virtualtransaction),
+         l.classid::bigint << 32 | l.objid::bigint, l.mode = 'ExclusiveLock'
+    FROM locks l
+   WHERE l.locktype = 'advisory' AND l.objsubid = 1
+     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+$$;
+
 -- Who holds an advisory lock exclusively, in words, for the DETAIL of an error.
-CREATE FUNCTION fenceguard.describe_lock_holder(lock bigint) RETURNS text
+CREATE FUNCTION fenceguard.describe_lock_holder(wanted bigint) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT coalesce(min(CASE
     WHEN l.pid IS NULL THEN format('prepared transaction %s, since %s', p.gid, p.prepared)
     ELSE format('pid %s, since %s, application_name %s', l.pid,
                 coalesce(a.xact_start::text, 'unknown'), coalesce(a.application_name, 'unknown')) END),
     'the holder has just ended')
-    FROM pg_locks l
+    FROM fenceguard.advisory_locks() l
     LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-    LEFT JOIN pg_prepared_xacts p ON l.pid IS NULL AND l.virtualtransaction = '-1/' || p.transaction::text
-   WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ExclusiveLock' AND l.granted
-     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-     AND l.classid::bigint = lock >> 32 & 4294967295 AND l.objid::bigint = lock & 4294967295
+    LEFT JOIN pg_prepared_xacts p ON p.gid = l.prepared
+   WHERE l.exclusive AND l.lock = wanted
 $$;
 
 -- Takes an advisory transaction lock that was not free, waiting at most patience_ms (NULL: the session's own

@@ -4,6 +4,5 @@ SELECT fenceguard.begin_rollback(6, 'takeover');
 DROP FUNCTION fenceguard.evict(text, bigint);
 DROP VIEW fenceguard.in_flight;
 DROP FUNCTION fenceguard.open_claims();
-DROP FUNCTION fenceguard.advisory_locks();
 SELECT fenceguard.end_rollback(6);
 COMMIT;

@@ -2,17 +2,6 @@
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SELECT fenceguard.begin_migration(6, 'takeover');
 
--- The advisory locks of this database, whoever holds them; gid is that of a prepared transaction, which has no pid.
-CREATE FUNCTION fenceguard.advisory_locks(OUT owner text, OUT pid int, OUT gid text, OUT lock bigint, OUT exclusive bool)
-RETURNS SETOF record
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT l.virtualtransaction, l.pid, p.gid, l.classid::bigint << 32 | l.objid::bigint, l.mode = 'ExclusiveLock'
-    FROM pg_locks l
-    LEFT JOIN pg_prepared_xacts p ON l.pid IS NULL AND l.virtualtransaction = '-1/' || p.transaction::text
-   WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
-     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-$$;
-
 -- Open claims. Runs as the schema's owner, who sees the sessions of other roles if pg_read_all_stats was granted to it.
 CREATE FUNCTION fenceguard.open_claims(
   OUT resource text, OUT token bigint, OUT holder text, OUT pid int, OUT since timestamptz, OUT age interval,
@@ -21,7 +10,7 @@ RETURNS SETOF record
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   WITH held AS MATERIALIZED (SELECT * FROM fenceguard.advisory_locks()),
   published AS (  -- tokens, recognised by bit 62 on top
-    SELECT h.owner, h.pid, h.gid, h.lock & 9007199254740991 AS token
+    SELECT h.owner, h.pid, h.prepared, h.lock & 9007199254740991 AS token
       FROM held h WHERE NOT h.exclusive AND h.lock >> 53 = 512),
   known AS (      -- resources whose fence has been committed before; the linking lock says which token is whose
     SELECT p.owner, p.token, f.resource, CASE WHEN f.token = p.token THEN f.holder END AS holder
@@ -32,11 +21,11 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                       AND s.lock = hashtextextended(f.resource, p.token) | (1::bigint << 63)))
   SELECT k.resource, p.token, k.holder, p.pid, coalesce(x.prepared, a.xact_start),
          clock_timestamp() - coalesce(x.prepared, a.xact_start),
-         CASE WHEN p.pid IS NULL THEN 'prepared' ELSE a.state END, a.wait_event, a.application_name, p.gid
+         CASE WHEN p.pid IS NULL THEN 'prepared' ELSE a.state END, a.wait_event, a.application_name, p.prepared
     FROM published p
     LEFT JOIN known k ON k.owner = p.owner AND k.token = p.token
     LEFT JOIN pg_stat_activity a ON a.pid = p.pid
-    LEFT JOIN pg_prepared_xacts x ON x.gid = p.gid
+    LEFT JOIN pg_prepared_xacts x ON x.gid = p.prepared
 $$;
 
 CREATE VIEW fenceguard.in_flight AS SELECT * FROM fenceguard.open_claims();
@@ -59,7 +48,7 @@ BEGIN
   END IF;
   FOR found_claim IN
     WITH held AS MATERIALIZED (SELECT * FROM fenceguard.advisory_locks())
-    SELECT e.pid, e.gid, t.lock & 9007199254740991 AS token, a.query = '<insufficient privilege>' AS hidden, a.wait_event
+    SELECT e.pid, e.prepared, t.lock & 9007199254740991 AS token, a.query = '<insufficient privilege>' AS hidden, a.wait_event
       FROM held e
       JOIN held t ON t.owner = e.owner AND NOT t.exclusive AND t.lock >> 53 = 512
       JOIN held s ON s.owner = e.owner AND NOT s.exclusive
@@ -69,8 +58,8 @@ BEGIN
            AND t.lock & 9007199254740991 < below
   LOOP
     IF found_claim.pid IS NULL THEN
-      RAISE WARNING 'prepared transaction % holds the resource and cannot be evicted', quote_literal(found_claim.gid)
-        USING HINT = format('ROLLBACK PREPARED %L, or COMMIT PREPARED.', found_claim.gid);
+      RAISE WARNING 'prepared transaction % holds the resource and cannot be evicted', quote_literal(found_claim.prepared)
+        USING HINT = format('ROLLBACK PREPARED %L, or COMMIT PREPARED.', found_claim.prepared);
     ELSIF found_claim.hidden IS NOT FALSE THEN
       RAISE EXCEPTION 'cannot see what pid % is doing', found_claim.pid USING ERRCODE = 'insufficient_privilege',
         HINT = format('GRANT pg_read_all_stats, pg_signal_backend TO %I;', current_user);

@@ -1,0 +1,70 @@
+#!/bin/bash
+# Holders in the way, ended or reported: sessions of the application's role, seen and ended by the operator's. Run by ./run.
+set -euo pipefail
+sql() { local role=$1; shift; PGUSER=$role PGDATABASE=$database psql -qAtX -v ON_ERROR_STOP=1 "$@"; }
+number=0 planned=17
+echo "1..$planned"
+is() { number=$((number + 1)); if [ "$1" = "$2" ]; then echo "ok $number - $3"; else echo "not ok $number - $3"; echo "# got: $1"; echo "# wanted: $2"; fi; }
+await() {  # until the query of the superuser says t, for 10 s at most
+  for _ in $(seq 200); do [ "$(sql "$administrator" -c "$1")" = t ] && return; sleep 0.05; done
+  echo "# gave up waiting for: $1"; return 1
+}
+work=$(mktemp -d)
+pids=()
+cleanup() {
+  exec 5>&- 6>&- 2>/dev/null || true
+  for p in "${pids[@]}"; do kill -CONT "$p" 2>/dev/null || true; kill "$p" 2>/dev/null || true; done
+  rm -rf "$work"
+}
+trap cleanup EXIT
+# holder NAME TOKEN RESOURCE: a session of the application's role that claims and then does nothing
+holder() {
+  mkfifo "$work/$1"
+  PGAPPNAME=$1 PGUSER=$application PGDATABASE=$database psql -qAtX <"$work/$1" >"$work/$1.out" 2>&1 & pids+=($!)
+}
+in_transaction="SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'idle in transaction' AND application_name ="
+
+t=$(sql "$application" -c 'SELECT fenceguard.reserve_tokens(10)')
+holder older; exec 5>"$work/older"
+echo "BEGIN; SELECT fenceguard.claim('take/1', $t, 'h', 1000, 60000);" >&5
+await "$in_transaction 'older'"
+
+is "$(sql "$operator" -c "SELECT token = $t AND pid > 0 AND since IS NOT NULL, state, application_name FROM fenceguard.in_flight")" \
+   "t|idle in transaction|older" "the operator sees the claim of another role"
+busy=$(sql "$application" -v VERBOSITY=verbose -c "SELECT fenceguard.claim('take/1', $((t + 1)), 'i', 50)" 2>&1 || true)
+is "$(grep -c 'TF006: fence busy: resource take/1' <<<"$busy")" 1 "a successor that waited too long: TF006"
+is "$(grep -Ec 'DETAIL:  pid [0-9]+, since 2[0-9-]+ .*, application_name older' <<<"$busy")" 1 "with who holds it"
+is "$(sql "$application" -c "BEGIN; SET LOCAL lock_timeout = '40ms'" -c "DO \$\$ BEGIN PERFORM fenceguard.claim('take/1', $((t + 1)), 'i'); EXCEPTION WHEN SQLSTATE 'TF006' THEN END \$\$" -c 'SHOW lock_timeout' -c 'ROLLBACK')" \
+   "40ms" "no patience given: the session's lock_timeout, which stays"
+is "$(sql "$application" -c "SELECT fenceguard.claim('take/1', $((t + 1)), 'i', 0)" 2>&1 | grep -c 'fence busy')" 1 "patience 0 does not wait"
+is "$(sql "$application" -c "SELECT fenceguard.evict('take/1', $((t + 1)))" 2>&1 | grep -c 'permission denied')" 1 "the application may not evict"
+is "$(sql "$application" -c "UPDATE fenceguard.fence SET token = 1" 2>&1 | grep -c 'permission denied')" 1 "nor write a fence"
+is "$(sql "$application" -c "SELECT next FROM fenceguard.token_counter" 2>&1 | grep -c 'permission denied')" 1 "nor read the counter"
+is "$(sql "$operator" -c "SELECT * FROM fenceguard.evict('take/1', $t)")" "" "evict leaves a claim that is not older"
+
+# A client that is stopped cannot be ended by itself; its successor has the resource within a second.
+kill -STOP "${pids[0]}"
+began=$(date +%s%N)
+is "$(sql "$operator" -c "SELECT token FROM fenceguard.evict('take/1', $((t + 1)))")" "$t" "evict ends the older claim of a stopped client"
+is "$(sql "$application" -c "SELECT claimed_xid IS NOT NULL FROM fenceguard.claim('take/1', $((t + 1)), 'i', 5000)")" t "and the successor has it"
+is "$((($(date +%s%N) - began) / 1000000 < 1000))" 1 "within a second"
+
+# The same client, without evict: the server ends it after its own bound.
+holder sleeper; exec 6>"$work/sleeper"
+echo "BEGIN; SELECT fenceguard.claim('take/1', $((t + 1)), 'i', 1000, 300);" >&6
+await "$in_transaction 'sleeper' OR NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'sleeper')"
+kill -STOP "${pids[1]}"
+is "$(sql "$application" -c "SELECT claimed_xid IS NOT NULL FROM fenceguard.claim('take/1', $((t + 2)), 'j', 9000)")" t "a paused holder is ended after max_idle_ms"
+
+# A prepared transaction has no process to end: it is reported.
+if [ "$(sql "$administrator" -c 'SHOW max_prepared_transactions')" -gt 0 ]; then
+  sql "$application" -c "BEGIN" -c "SELECT fenceguard.claim('take/1', $((t + 3)), 'k')" -c "PREPARE TRANSACTION 'fg_$$'" >/dev/null
+  is "$(sql "$operator" -c "SELECT token, state, prepared FROM fenceguard.in_flight")" "$((t + 3))|prepared|fg_$$" "in_flight shows a prepared transaction"
+  is "$(sql "$operator" -c "SELECT * FROM fenceguard.evict('take/1', $((t + 4)))" 2>&1 | grep -c "prepared transaction 'fg_$$' holds the resource")" 1 "evict reports it"
+  is "$(sql "$application" -v VERBOSITY=verbose -c "SELECT fenceguard.claim('take/1', $((t + 4)), 'l', 0)" 2>&1 | grep -c "prepared transaction fg_$$, since")" 1 "and so does TF006"
+  sql "$application" -c "ROLLBACK PREPARED 'fg_$$'"
+else
+  for skipped in 1 2 3; do number=$((number + 1)); echo "ok $number # SKIP max_prepared_transactions is 0"; done
+fi
+is "$(sql "$operator" -c "SELECT count(*) FROM fenceguard.in_flight")" 0 "nothing is left open"
+[ $number = $planned ] || echo "# Looks like you planned $planned tests but ran $number"
