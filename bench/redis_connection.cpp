@@ -3,6 +3,7 @@
 //
 //   bench_redis_connection host port [seconds per measurement] [rounds]
 #include <hiredis/hiredis.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -11,8 +12,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "redis/connection.hpp"
@@ -39,7 +42,19 @@ constexpr char const* holder = "0123456789abcdef0123456789abcdef";
 
 using call_fn = std::function<bool()>;
 
-double measure(int threads, double seconds, std::function<call_fn(int)> const& make) {
+struct rate {
+  double calls;         // per second
+  double microseconds;  // of this process's processor time per call
+};
+
+double processor_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+         static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+rate measure(int threads, double seconds, std::function<call_fn(int)> const& make) {
   std::atomic<bool> stop = false;
   std::atomic<int> ready = 0;
   std::atomic<bool> go = false;
@@ -61,18 +76,20 @@ double measure(int threads, double seconds, std::function<call_fn(int)> const& m
   }
   while (ready < threads) std::this_thread::sleep_for(1ms);
   auto const start = std::chrono::steady_clock::now();
+  auto const processor_before = processor_seconds();
   go = true;
   go.notify_all();
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   stop = true;
   std::chrono::duration<double> const took = std::chrono::steady_clock::now() - start;
   for (auto& one : all) one.join();
-  std::uint64_t total = 0;
-  for (auto one : counts) total += one;
-  return static_cast<double>(total) / took.count();
+  auto const processor = processor_seconds() - processor_before;
+  double total = 0;
+  for (auto one : counts) total += static_cast<double>(one);
+  return {total / took.count(), processor * 1e6 / total};
 }
 
-double blocking(char const* host, int port, int threads, double seconds) {
+rate blocking(char const* host, int port, int threads, double seconds) {
   return measure(threads, seconds, [=](int i) -> call_fn {
     redisContext* const c = redisConnect(host, port);
     if (c == nullptr || c->err != 0) std::abort();
@@ -91,7 +108,7 @@ double blocking(char const* host, int port, int threads, double seconds) {
   });
 }
 
-double multiplexed(connection& server, script const& what, int threads, double seconds) {
+rate multiplexed(connection& server, script const& what, int threads, double seconds) {
   return measure(threads, seconds, [&](int i) -> call_fn {
     return [&, key = key_of(i)] {
       std::array<std::string_view, 2> const keys{key, "bench:{0}:tokens"};
@@ -114,27 +131,35 @@ int main(int argc, char** argv) {
   int const port = std::atoi(argv[2]);
   double const seconds = argc > 3 ? std::atof(argv[3]) : 1.0;
   int const rounds = argc > 4 ? std::atoi(argv[4]) : 3;
-  std::printf("%8s %14s %14s %8s %14s\n", "threads", "blocking/s", "multiplexed/s", "ratio",
-              "calls/batch");
+  std::printf("%7s %11s %13s %6s %12s %11s %11s\n", "threads", "blocking/s", "multiplexed/s",
+              "ratio", "calls/batch", "us blocking", "us multipl.");
   script const what{lua};
   for (int threads : {1, 8, 32, 128}) {
-    std::vector<std::array<double, 4>> seen;
-    for (int round = 0; round < rounds; ++round) {
-      connection_options options;
-      options.server.host = host;
-      options.server.port = static_cast<std::uint16_t>(port);
-      connection server{options};
-      double const base = blocking(host, port, threads, seconds);
-      double const ours = multiplexed(server, what, threads, seconds);
-      auto const counters = server.counters();
-      seen.push_back(
-          {ours / base, base, ours,
-           static_cast<double>(counters.commands) / static_cast<double>(counters.batches)});
+    std::vector<std::pair<rate, rate>> seen;
+    connection_options options;
+    options.server.host = host;
+    options.server.port = static_cast<std::uint16_t>(port);
+    connection server{options};
+    for (int round = 0; round < rounds;
+         ++round) {  // side by side, so that both meet the same noise
+      auto const base = blocking(host, port, threads, seconds);
+      auto const ours = multiplexed(server, what, threads, seconds);
+      seen.emplace_back(base, ours);
     }
-    std::sort(seen.begin(), seen.end());
-    auto const& median = seen[seen.size() / 2];
-    std::printf("%8d %14.0f %14.0f %8.2f %14.1f\n", threads, median[1], median[2], median[0],
-                median[3]);
+    auto const median = [&](auto of) {
+      std::vector<double> values;
+      for (auto const& one : seen) values.push_back(of(one));
+      std::sort(values.begin(), values.end());
+      return values[values.size() / 2];
+    };
+    auto const counters = server.counters();
+    std::printf("%7d %11.0f %13.0f %6.2f %12.1f %11.2f %11.2f\n", threads,
+                median([](auto& one) { return one.first.calls; }),
+                median([](auto& one) { return one.second.calls; }),
+                median([](auto& one) { return one.second.calls / one.first.calls; }),
+                static_cast<double>(counters.commands) / static_cast<double>(counters.batches),
+                median([](auto& one) { return one.first.microseconds; }),
+                median([](auto& one) { return one.second.microseconds; }));
     std::fflush(stdout);
   }
 }

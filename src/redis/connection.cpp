@@ -19,6 +19,7 @@ namespace {
 constexpr parking::word told_done = 1;
 constexpr parking::word told_to_lead = 2;
 
+constexpr std::size_t least_portion = 4;
 constexpr std::size_t longest_batch_bytes = 64 * 1024;
 constexpr std::size_t receive_size = 16 * 1024;
 
@@ -70,6 +71,31 @@ struct connection::wake_list {
   }
 };
 
+// One connected socket and what is to be written to it. Shared, because the leader can drop it
+// while another caller sends: that one's send then fails and nothing follows from it.
+struct connection::stream {
+  socket peer;
+  reply_parser parser;
+
+  // The right to send, and with it everything below. Taken under the lock, given back without.
+  std::atomic<bool> sending = false;
+  std::string out;
+  std::size_t sent = 0;     // of out
+  std::uint64_t begin = 0;  // position of out in the stream
+
+  [[nodiscard]] bool all_sent() const noexcept { return out.empty(); }
+
+  socket::status send() {
+    auto const status = peer.send(out, sent);
+    if (sent == out.size()) {
+      begin += sent;
+      sent = 0;
+      out.clear();
+    }
+    return status;
+  }
+};
+
 connection_options connection_options::from_url(url const& from) {
   if (from.kind != deployment::standalone || from.addresses.size() != 1) {
     throw invalid_request{from.to_string() + " does not name one Redis server"};
@@ -96,9 +122,8 @@ connection::connection(connection_options options)
 }
 
 connection::~connection() {
-  if (::getpid() == process_) return;
-  stream_.leak();
-  static_cast<void>(parser_.release());
+  if (::getpid() == process_ || !stream_) return;
+  static_cast<void>(new std::shared_ptr<stream>{stream_});  // never closed in this process
 }
 
 result connection::call(command const& what, time_point deadline, priority order) {
@@ -133,7 +158,13 @@ void connection::run(waiter& me, priority order) {
   guard held{mutex_};
   enqueue(me, order);
   if (leader_ == nullptr) return lead(held, me);
-  held.unlock();
+  if (may_overlap()) {
+    try {
+      send_batch(held);
+    } catch (std::bad_alloc const&) {  // then the leader sends it
+    }
+  }
+  if (held.owns_lock()) held.unlock();
   wait(me);
 }
 
@@ -191,17 +222,20 @@ bool connection::step(guard& held, waiter& me, wake_list& wakes) {
     abandon(me, failure::deadline, {});
     return false;
   }
-  if (under_way() && live_ == 0) {
+  if (under_way() > 0 && live_ == 0) {
     // Everybody who had sent something has given it up; a fresh stream cannot bring their replies.
     drop(failure::deadline, {}, wakes);
-  } else if (under_way() && now - progress_ >= options_.silence_limit) {
+  } else if (under_way() > 0 && now - progress_ >= options_.silence_limit) {
     drop(failure::disconnected,
          options_.server.to_string() + " has sent nothing for " +
              milliseconds(options_.silence_limit),
          wakes);
   }
   if (!stream_) return make_connection(held, me, wakes, now);
-  if (!under_way() && !start_batch(held, now, wakes)) return true;
+  if (under_way() == 0) {
+    if (!gather(held, now, wakes)) return true;
+    take_batch(now);
+  }
   exchange(held, me, wakes);
   if (me.open > 0 && wakes.count > 0) {
     held.unlock();
@@ -216,14 +250,13 @@ bool connection::make_connection(guard& held, waiter& me, wake_list& wakes, time
   auto const until = std::min<time_point>(me.deadline, now + options_.connect_timeout);
   connect_bound const bound{until, closed_};
   held.unlock();
-  socket made;
-  auto parser = std::make_unique<reply_parser>();
+  auto made = std::make_shared<stream>();
   auto why = failure::none;
   bool mine_alone = false;
   std::string error;
   try {
-    made = socket::connect(options_.server, names_, bound);
-    log_in(made, *parser, bound);
+    made->peer = socket::connect(options_.server, names_, bound);
+    log_in(made->peer, made->parser, bound);
   } catch (unreachable const& e) {
     why = failure::unreachable;
     mine_alone = e.own_deadline() && until == me.deadline;
@@ -236,7 +269,6 @@ bool connection::make_connection(guard& held, waiter& me, wake_list& wakes, time
   if (closed_) return true;
   if (why == failure::none) {
     stream_ = std::move(made);
-    parser_ = std::move(parser);
     progress_ = clock::now();
     ++counters_.connects;
     return true;
@@ -250,69 +282,126 @@ bool connection::make_connection(guard& held, waiter& me, wake_list& wakes, time
   return me.open > 0;
 }
 
-bool connection::start_batch(guard& held, time_point now, wake_list& wakes) {
-  if (last_batch_ > 1) {  // those who were just woken are about to ask again: one write for all
+// Before a batch while nothing is under way; false where the stream turned out to be dead.
+bool connection::gather(guard& held, time_point now, wake_list& wakes) {
+  if (queue_size_ < portion()) {  // those who were just woken are about to ask again
     held.unlock();
     ::sched_yield();
     held.lock();
   }
-  if (now - progress_ >= idle_before_check) {
-    std::array<char, 64> bytes;
-    std::size_t arrived = 0;
-    if (stream_.receive_arrived(bytes.data(), bytes.size(), arrived) != socket::status::blocked) {
-      drop(failure::disconnected, {}, wakes);
-      return false;
-    }
+  if (now - progress_ < idle_before_check) return true;
+  std::array<char, 64> bytes;
+  std::size_t arrived = 0;
+  if (stream_->peer.receive_arrived(bytes.data(), bytes.size(), arrived) ==
+      socket::status::blocked) {
+    return true;
   }
-  out_.clear();
-  out_sent_ = 0;
-  flight_.clear();
-  flight_head_ = 0;
-  while (queue_.first != nullptr && flight_.size() < options_.longest_batch &&
-         (flight_.empty() || out_.size() + queue_.first->wire.size() <= longest_batch_bytes)) {
+  drop(failure::disconnected, {}, wakes);
+  return false;
+}
+
+// How many commands make a batch. Where many call, half of them: while the server works on one
+// part, the replies to another are handed out and those callers ask again.
+std::size_t connection::portion() const noexcept {
+  if (callers_ < 2 * least_portion) return callers_;
+  return std::min(std::max(callers_ / 2, least_portion), options_.longest_batch);
+}
+
+// Whether more should be sent although replies are outstanding. Not behind a handful of commands:
+// there is nothing to gain, and what waits in the queue of a server that hangs ends as not_sent.
+bool connection::may_overlap() const noexcept {
+  return callers_ >= 2 * least_portion && queue_size_ >= portion() && under_way() > 0 &&
+         under_way() <= 2 * options_.longest_batch && stream_ &&
+         !stream_->sending.load(std::memory_order_acquire) && stream_->all_sent() && !closed_;
+}
+
+// From the queue to the stream's buffer, which is empty.
+void connection::take_batch(time_point now) {
+  auto& to = *stream_;
+  if (under_way() == 0) {
+    flight_.clear();
+    flight_head_ = 0;
+    progress_ = now;
+  } else if (flight_head_ >= options_.longest_batch) {
+    flight_.erase(flight_.begin(), flight_.begin() + static_cast<std::ptrdiff_t>(flight_head_));
+    flight_head_ = 0;
+  }
+  // All allocation comes first: a failure leaves queue and stream as they are.
+  flight_.reserve(flight_.size() + std::min(queue_size_, options_.longest_batch));
+  to.out.reserve(std::max(longest_batch_bytes, queue_.first->wire.size()));
+  auto const all = under_way() + queue_size_;
+  callers_ = all >= callers_ ? all : callers_ - (callers_ - all + 7) / 8;
+  auto const most = callers_ < 2 * least_portion ? options_.longest_batch : portion();
+  std::size_t taken = 0;
+  while (queue_.first != nullptr && taken < most &&
+         (taken == 0 || to.out.size() + queue_.first->wire.size() <= longest_batch_bytes)) {
     auto& one = *queue_.first;
-    flight_.push_back({&one, out_.size()});
-    out_ += one.wire;
+    flight_.push_back({&one, to.begin + to.out.size()});
+    to.out += one.wire;
     unlink(one);
     one.where = entry::state::in_flight;
     ++live_;
+    ++taken;
   }
-  progress_ = now;
-  last_batch_ = flight_.size();
-  counters_.commands += last_batch_;
+  counters_.commands += taken;
   ++counters_.batches;
-  return true;
+}
+
+// A batch sent by a caller that does not lead. Returns without the lock.
+void connection::send_batch(guard& held) {
+  auto const to = stream_;
+  take_batch({});
+  to->sending.store(true, std::memory_order_relaxed);
+  held.unlock();
+  bool const broken = to->send() == socket::status::closed;
+  to->sending.store(false, std::memory_order_release);
+  if (broken) to->peer.interrupt();  // the leader learns it from its receive()
+}
+
+// The leader's sending; false where the peer has gone.
+bool connection::transmit(guard& held) {
+  auto& to = *stream_;
+  auto status = socket::status::ok;
+  while (status == socket::status::ok && !to.sending.load(std::memory_order_acquire)) {
+    if (to.all_sent() && may_overlap()) take_batch({});
+    if (to.all_sent()) break;
+    to.sending.store(true, std::memory_order_relaxed);
+    held.unlock();
+    status = to.send();
+    to.sending.store(false, std::memory_order_release);
+    held.lock();
+  }
+  return status != socket::status::closed;
 }
 
 void connection::exchange(guard& held, waiter& me, wake_list& wakes) {
   auto const until = std::min<time_point>(me.deadline, progress_ + options_.silence_limit);
+  auto& with = *stream_;  // only the leader replaces it
+  auto status = transmit(held) ? socket::status::ok : socket::status::closed;
+  bool const more = !with.sending.load(std::memory_order_acquire) && !with.all_sent();
   held.unlock();
   std::array<char, receive_size> bytes;
   std::size_t arrived = 0;
-  auto sent = out_sent_;
-  auto status = stream_.send(out_, sent);
-  if (status != socket::status::closed) {
-    status = stream_.receive(bytes.data(), bytes.size(), arrived, sent < out_.size(), until);
+  if (status == socket::status::ok) {
+    status = with.peer.receive(bytes.data(), bytes.size(), arrived, more, until);
   }
   auto parsed = reply_parser::state::incomplete;
   if (arrived > 0) {
-    parser_->feed(bytes.data(), arrived);
+    with.parser.feed(bytes.data(), arrived);
     reply next;
-    while ((parsed = parser_->parse(next)) == reply_parser::state::complete) {
+    while ((parsed = with.parser.parse(next)) == reply_parser::state::complete) {
       received_.push_back(std::move(next));
     }
   }
   held.lock();
-  bool const moved = arrived > 0 || sent > out_sent_;
-  out_sent_ = sent;
+  auto const server = [this] { return options_.server.to_string(); };
   if (!distribute(wakes)) {
-    drop(failure::protocol, options_.server.to_string() + " sent a reply that nobody asked for",
-         wakes);
+    drop(failure::protocol, server() + " sent a reply that nobody asked for", wakes);
   } else if (parsed == reply_parser::state::broken) {
-    drop(failure::protocol, options_.server.to_string() + ": " + parser_->error(), wakes);
+    drop(failure::protocol, server() + ": " + with.parser.error(), wakes);
   } else if (status == socket::status::closed && !closed_) {
-    drop(failure::disconnected, options_.server.to_string() + " closed the connection", wakes);
-  } else if (moved && under_way()) {
+    drop(failure::disconnected, server() + " closed the connection", wakes);
+  } else if (arrived > 0 && under_way() > 0) {
     progress_ = clock::now();
   }
 }
@@ -321,7 +410,7 @@ void connection::exchange(guard& held, waiter& me, wake_list& wakes) {
 bool connection::distribute(wake_list& wakes) {
   bool in_step = true;
   for (auto& one : received_) {
-    if (!under_way()) {
+    if (under_way() == 0) {
       in_step = false;
       break;
     }
@@ -347,13 +436,16 @@ void connection::finish(entry& one, wake_list& wakes) {
 
 void connection::drop(failure why, std::string const& error, wake_list& wakes) {
   if (stream_) ++counters_.drops;
-  stream_.close();
-  parser_.reset();
+  // Where another caller is sending at this moment, all of it counts as sent.
+  auto const sent_up_to = !stream_ || stream_->sending.load(std::memory_order_acquire)
+                              ? std::numeric_limits<std::uint64_t>::max()
+                              : stream_->begin + stream_->sent;
+  stream_.reset();
   received_.clear();
   for (auto i = flight_.size(); i-- > flight_head_;) {
     auto* const one = flight_[i].sent;
     if (one == nullptr) continue;
-    bool const untouched = flight_[i].begin >= out_sent_;
+    bool const untouched = flight_[i].begin >= sent_up_to;
     if (untouched && !std::exchange(one->sent_again, true)) {
       push_front(*one);
       continue;
@@ -366,8 +458,6 @@ void connection::drop(failure why, std::string const& error, wake_list& wakes) {
   flight_.clear();
   flight_head_ = 0;
   live_ = 0;
-  out_.clear();
-  out_sent_ = 0;
 }
 
 void connection::fail_queued(std::uint64_t up_to, failure why, std::string const& error,
@@ -424,6 +514,7 @@ void connection::push_front(entry& one) noexcept {
   one.next = queue_.first;
   (queue_.first != nullptr ? queue_.first->previous : queue_.last) = &one;
   queue_.first = &one;
+  ++queue_size_;
 }
 
 void connection::push_back(entry& one) noexcept {
@@ -432,11 +523,13 @@ void connection::push_back(entry& one) noexcept {
   one.previous = queue_.last;
   (queue_.last != nullptr ? queue_.last->next : queue_.first) = &one;
   queue_.last = &one;
+  ++queue_size_;
 }
 
 void connection::unlink(entry& one) noexcept {
   (one.previous != nullptr ? one.previous->next : queue_.first) = one.next;
   (one.next != nullptr ? one.next->previous : queue_.last) = one.previous;
+  --queue_size_;
 }
 
 void connection::shutdown() noexcept {
@@ -444,9 +537,9 @@ void connection::shutdown() noexcept {
   guard const held{mutex_};
   closed_ = true;
   if (leader_ == nullptr) {
-    stream_.close();
-  } else {
-    stream_.interrupt();  // the leader returns from receive() and ends everybody's call
+    stream_.reset();
+  } else if (stream_) {
+    stream_->peer.interrupt();  // the leader returns from receive() and ends everybody's call
   }
 }
 
@@ -456,7 +549,7 @@ connection_counters connection::counters() const {
   return counters_;
 }
 
-void connection::log_in(socket& stream, reply_parser& parser, connect_bound const& bound) const {
+void connection::log_in(socket& peer, reply_parser& parser, connect_bound const& bound) const {
   std::string out;
   std::vector<char const*> sent;
   if (!options_.login.password.empty()) {
@@ -483,10 +576,10 @@ void connection::log_in(socket& stream, reply_parser& parser, connect_bound cons
     if (now >= bound.until) throw unreachable{"logging in to " + server + " took too long", true};
     std::array<char, 1024> bytes;
     std::size_t arrived = 0;
-    auto status = stream.send(out, out_sent);
+    auto status = peer.send(out, out_sent);
     if (status != socket::status::closed) {
-      status = stream.receive(bytes.data(), bytes.size(), arrived, out_sent < out.size(),
-                              std::min<time_point>(bound.until, now + 20ms));
+      status = peer.receive(bytes.data(), bytes.size(), arrived, out_sent < out.size(),
+                            std::min<time_point>(bound.until, now + 20ms));
     }
     parser.feed(bytes.data(), arrived);
     auto parsed = parser.parse(answer);

@@ -124,9 +124,10 @@ class connection {
   struct waiter;
   struct entry;
   struct wake_list;
+  struct stream;
   struct in_flight {
-    entry* sent;        // null: its caller has gone, the reply is to be dropped
-    std::size_t begin;  // where its bytes begin in out_
+    entry* sent;          // null: its caller has gone, the reply is to be dropped
+    std::uint64_t begin;  // where its bytes begin in the stream
   };
   struct entry_list {
     entry* first = nullptr;
@@ -142,13 +143,20 @@ class connection {
   void pass_on(guard& held, wake_list& wakes);
   bool step(guard& held, waiter& me, wake_list& wakes);
   bool make_connection(guard& held, waiter& me, wake_list& wakes, time_point now);
-  bool start_batch(guard& held, time_point now, wake_list& wakes);
+  bool gather(guard& held, time_point now, wake_list& wakes);
+  [[nodiscard]] bool transmit(guard& held);
   void exchange(guard& held, waiter& me, wake_list& wakes);
   bool distribute(wake_list& wakes);
   void drop(failure why, std::string const& error, wake_list& wakes);
   void fail_queued(std::uint64_t up_to, failure why, std::string const& error, wake_list& wakes);
   void finish(entry& one, wake_list& wakes);
-  bool under_way() const noexcept { return flight_head_ < flight_.size(); }
+  std::size_t under_way() const noexcept { return flight_.size() - flight_head_; }
+
+  // Any caller's part.
+  [[nodiscard]] bool may_overlap() const noexcept;
+  void take_batch(time_point now);
+  void send_batch(guard& held);
+  [[nodiscard]] std::size_t portion() const noexcept;
 
   void enqueue(waiter& me, priority order);
   void push_front(entry& one) noexcept;
@@ -156,7 +164,7 @@ class connection {
   void unlink(entry& one) noexcept;
   void abandon(waiter& me, failure why, std::string const& error);
 
-  void log_in(socket& stream, reply_parser& parser, connect_bound const& bound) const;
+  void log_in(socket& peer, reply_parser& parser, connect_bound const& bound) const;
   [[nodiscard]] std::string without_password(std::string_view text) const;
 
   connection_options const options_;
@@ -166,22 +174,20 @@ class connection {
   mutable std::mutex mutex_;
   waiter* leader_ = nullptr;  // who has the I/O role, or has been told to take it
   entry_list queue_;
+  std::size_t queue_size_ = 0;
   std::uint64_t queued_ = 0;  // serial number of the last entry
   std::vector<in_flight> flight_;
   std::size_t flight_head_ = 0;
-  std::size_t live_ = 0;  // entries of flight_ from flight_head_ on whose callers wait
+  std::size_t live_ = 0;     // entries of flight_ from flight_head_ on whose callers wait
+  std::size_t callers_ = 0;  // commands queued or under way at once, lately
+  time_point progress_{};  // when something was last received, or sent while nothing was under way
+  std::shared_ptr<stream> stream_;
   connection_counters counters_;
-  socket stream_;  // replaced by the leader with the lock held
 
   std::atomic<bool> closed_ = false;
 
   // The leader's own; the mutex hands them over with the role.
-  std::unique_ptr<reply_parser> parser_;
   resolver names_;
-  std::string out_;
-  std::size_t out_sent_ = 0;
-  std::size_t last_batch_ = 0;
-  time_point progress_{};  // when the batch was started, or something was last received
   std::vector<reply> received_;
 };
 

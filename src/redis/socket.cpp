@@ -180,24 +180,21 @@ socket::status socket::send(std::string_view bytes, std::size_t& sent) noexcept 
 
 socket::status socket::receive(char* bytes, std::size_t size, std::size_t& received, bool writable,
                                time_point until) noexcept {
-  for (;;) {
-    auto const left = until - boottime::now();
-    if (left <= 0ns) return receive_arrived(bytes, size, received);
-    if (writable || left <= 2 * receive_tick) {
-      short const events = static_cast<short>(writable ? POLLIN | POLLOUT : POLLIN);
-      auto const ready =
-          poll_once(fd_, events, std::min<std::chrono::nanoseconds>(left, longest_poll));
-      if ((ready & ~POLLOUT) != 0) return receive_arrived(bytes, size, received);
-      if (ready != 0) return status::ok;
-      continue;
-    }
-    auto const count = ::recv(fd_, bytes, size, 0);
-    if (count > 0) {
-      received = static_cast<std::size_t>(count);
-      return status::ok;
-    }
-    if (count == 0 || (!would_block() && errno != EINTR)) return status::closed;
+  auto const left = until - boottime::now();
+  if (writable || left <= 2 * receive_tick) {
+    short const events = static_cast<short>(writable ? POLLIN | POLLOUT : POLLIN);
+    auto const ready =
+        poll_once(fd_, events, std::min<std::chrono::nanoseconds>(left, 2 * receive_tick));
+    if (ready == 0) return status::blocked;
+    if (ready == POLLOUT) return status::ok;
+    return receive_arrived(bytes, size, received);
   }
+  auto const count = ::recv(fd_, bytes, size, 0);
+  if (count > 0) {
+    received = static_cast<std::size_t>(count);
+    return status::ok;
+  }
+  return count < 0 && (would_block() || errno == EINTR) ? status::blocked : status::closed;
 }
 
 socket::status socket::receive_arrived(char* bytes, std::size_t size,

@@ -69,16 +69,14 @@ class socket {
   [[nodiscard]] explicit operator bool() const noexcept { return fd_ >= 0; }
   [[nodiscard]] int descriptor() const noexcept { return fd_; }
   void close() noexcept;
-  /// Gives the descriptor up without closing it.
-  void leak() noexcept { fd_ = -1; }
   /// Ends the stream, so that a thread inside receive() returns at once. Any thread, while no other
   /// closes the socket.
   void interrupt() noexcept;
 
   /// Sends what the kernel takes at once and counts it in `sent`. Never raises SIGPIPE.
   [[nodiscard]] status send(std::string_view bytes, std::size_t& sent) noexcept;
-  /// Waits for bytes until `until`, or, with `writable`, until more can be sent; `blocked` where
-  /// neither came. `received` > 0 only with `ok`.
+  /// Waits for bytes until `until`, and for 40 ms at most, or, with `writable`, until more can be
+  /// sent; `blocked` where neither came. `received` > 0 only with `ok`.
   [[nodiscard]] status receive(char* bytes, std::size_t size, std::size_t& received, bool writable,
                                time_point until) noexcept;
   /// Takes what has arrived and never waits.
