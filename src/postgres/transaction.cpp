@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "postgres/claim.hpp"
+#include "postgres/commit_doubt.hpp"
 #include "postgres/idempotency.hpp"
 #include "postgres/libpqxx.hpp"
 #include "postgres/server_errors.hpp"
@@ -71,15 +72,6 @@ commit_state commit_state_of(std::string const& word) {
   if (word == "committed") return commit_state::committed;
   if (word == "not_committed") return commit_state::not_committed;
   return commit_state::unknown;
-}
-
-// The server's word that a COMMIT stands on this server only, because the wait for its standby was
-// cancelled. The place in the server's code is the same in all languages.
-bool says_standby_wait_cancelled(std::vector<std::string> const& messages) {
-  return std::any_of(messages.begin(), messages.end(), [](std::string const& message) {
-    return message.find("SyncRepWaitForLSN") != std::string::npos ||
-           message.find("synchronous replication") != std::string::npos;
-  });
 }
 
 }  // namespace
@@ -267,12 +259,8 @@ pqxx::result transaction::implementation::exec(std::string const& sql, parameter
 
 std::string transaction::implementation::closing_message(nlohmann::json const* answer) {
   auto& db = libpqxx::connection_of(session_->carrier);
-  // A session that asked for errors only must still hear that the wait for a standby was cancelled.
   std::string message =
-      "SELECT pg_catalog.set_config('client_min_messages', CASE pg_catalog.current_setting("
-      "'client_min_messages') WHEN 'error' THEN 'warning' ELSE pg_catalog.current_setting("
-      "'client_min_messages') END, true), fenceguard.close_guarded('" +
-      opened_.xid + "', ";
+      std::string{"SELECT "} + hear_warnings + ", fenceguard.close_guarded('" + opened_.xid + "', ";
   if (key_) {
     message += libpqxx::quoted(db, key_->scope) + ", " + libpqxx::quoted(db, key_->key) +
                ", pg_catalog.decode('" + opened_.fingerprint + "', 'hex'), " +
@@ -317,13 +305,9 @@ void transaction::implementation::commit(nlohmann::json const* answer) {
   claim_.note_committed(opened_.database);
 }
 
-// An answer of the server that has a SQLSTATE is a definite no: it was sent instead of COMMIT's
-// completion. 40003 is the one that says it does not know.
 void transaction::implementation::commit_failed(std::exception const& failed) {
+  if (leaves_commit_in_doubt(failed, session_->pin)) commit_in_doubt(server_message(failed));
   std::string const sqlstate = libpqxx::sqlstate_of(failed);
-  if (sqlstate.empty() || sqlstate == "40003" || !session_->pin.holds()) {
-    commit_in_doubt(server_message(failed));
-  }
   std::string const message = server_message(failed);
   roll_back_session();
   session_.reset();
