@@ -1,8 +1,7 @@
-#include <fenceguard/core/errors.hpp>
-#include <fenceguard/postgres/migrate.hpp>
-
 #include <algorithm>
 #include <charconv>
+#include <fenceguard/core/errors.hpp>
+#include <fenceguard/postgres/migrate.hpp>
 #include <stdexcept>
 
 #include "migration_checksums.hpp"

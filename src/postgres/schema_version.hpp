@@ -1,8 +1,7 @@
 #pragma once
 
-#include <pqxx/pqxx>
-
 #include <optional>
+#include <pqxx/pqxx>
 
 namespace fenceguard::postgres {
 

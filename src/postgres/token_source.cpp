@@ -1,12 +1,11 @@
-#include <fenceguard/core/errors.hpp>
-#include <fenceguard/postgres/token_source.hpp>
-
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <fenceguard/core/errors.hpp>
+#include <fenceguard/postgres/token_source.hpp>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -30,8 +29,8 @@ token_source_options checked(token_source_options options) {
   return options;
 }
 
-// The caller's URL with bounds for what libpq does on its own. Where the caller has set one of them,
-// it stays: the deadline of a reservation holds in any case.
+// The caller's URL with bounds for what libpq does on its own. Where the caller has set one of
+// them, it stays: the deadline of a reservation holds in any case.
 std::string bounded_url(token_source_options const& options) {
   std::string url = options.url;
   bool const is_uri = url.starts_with("postgresql://") || url.starts_with("postgres://");
@@ -54,8 +53,8 @@ std::string bounded_url(token_source_options const& options) {
 }  // namespace
 
 // One thread talks to the server, callers wait for it until their own deadline: libpq's calls have
-// none. A caller whose time is up shuts the socket down, which ends the call under way, whatever the
-// server does. What a reservation that was given up has reserved remains as a gap.
+// none. A caller whose time is up shuts the socket down, which ends the call under way, whatever
+// the server does. What a reservation that was given up has reserved remains as a gap.
 struct token_source::state {
   explicit state(token_source_options how)
       : options{checked(std::move(how))}, url{bounded_url(options)}, owner{::getpid()} {}
@@ -79,7 +78,11 @@ struct token_source::state {
   };
 
   void work();
+  fencing_token reserve(std::int64_t count);
+  void give_up(std::shared_ptr<request> const& what);
   void serve(request& what);
+  bool is_wanted(request const& what);
+  static std::exception_ptr reported(std::exception const& failed);
   fencing_token ask(std::int64_t count);
   void connect();
   void disconnect();
@@ -99,7 +102,7 @@ struct token_source::state {
   int socket = -1;
   bool stopping = false;
 
-  std::optional<pqxx::connection> db{};  // the worker's own
+  std::optional<pqxx::connection> db{};  // the worker's own; its last use is in disconnect()
   std::thread worker{};                  // started with the first reservation
 };
 
@@ -123,30 +126,33 @@ void token_source::state::work() {
 }
 
 void token_source::state::serve(request& what) {
-  for (bool const reused = db.has_value();; disconnect()) {
+  if (db && libpqxx::is_closed_by_server(*db)) disconnect();
+  for (;;) {
+    bool const kept = db.has_value();
     try {
       if (!db) connect();
       what.first = ask(what.count);
+      what.failed = nullptr;
       return;
     } catch (std::exception const& failed) {
-      bool const lost = !db || !db->is_open();
-      if (auto const own = own_error(failed, failed_call::own_function)) {
-        what.failed = own;
-      } else {
-        what.failed = std::make_exception_ptr(
-            token_source_unavailable{"PostgreSQL gave no tokens: " + server_message(failed)});
-      }
-      // A connection that was kept may have died since; a reservation may be repeated.
-      bool retry = false;
-      {
-        std::lock_guard const lock{mutex};
-        retry = reused && lost && !what.given_up && !stopping && !what.done;
-      }
-      static_cast<void>(retry);
+      what.failed = reported(failed);
+      if (db && db->is_open()) return;
       disconnect();
-      return;
+      // A kept connection may have died unseen. A reservation may be repeated.
+      if (!kept || !is_wanted(what)) return;
     }
   }
+}
+
+std::exception_ptr token_source::state::reported(std::exception const& failed) {
+  if (auto const own = own_error(failed, failed_call::own_function)) return own;
+  return std::make_exception_ptr(
+      token_source_unavailable{"PostgreSQL gave no tokens: " + server_message(failed)});
+}
+
+bool token_source::state::is_wanted(request const& what) {
+  std::lock_guard const lock{mutex};
+  return !what.given_up && !stopping;
 }
 
 fencing_token token_source::state::ask(std::int64_t count) {
@@ -174,14 +180,51 @@ void token_source::state::disconnect() {
   db.reset();
 }
 
+fencing_token token_source::state::reserve(std::int64_t count) {
+  auto const deadline = steady::now() + options.timeout;
+  auto const mine = std::make_shared<request>(request{.count = count});
+  std::unique_lock lock{mutex};
+  if (!worker.joinable()) worker = std::thread{[this] { work(); }};
+  queue.push_back(mine);
+  changed.notify_all();
+  if (!changed.wait_until(lock, deadline, [&] { return mine->done; })) {
+    give_up(mine);
+    throw token_source_unavailable{"PostgreSQL gave no tokens within " +
+                                   std::to_string(options.timeout.count()) + " ms"};
+  }
+  if (mine->failed) std::rethrow_exception(mine->failed);
+  return *mine->first;
+}
+
+void token_source::state::give_up(std::shared_ptr<request> const& what) {
+  what->given_up = true;
+  if (current == what) {
+    shut_down_socket();
+  } else {
+    std::erase(queue, what);
+  }
+}
+
 token_source::token_source(std::string const& url)
     : token_source{token_source_options{.url = url}} {}
 
 token_source::token_source(token_source_options options)
     : state_{std::make_unique<state>(std::move(options))} {}
 
-token_source::~token_source() = default;
+token_source::~token_source() {
+  // A forked child has neither the thread nor a right to the connection.
+  if (state_->owner != ::getpid()) static_cast<void>(state_.release());
+}
 
-fencing_token token_source::reserve(std::int64_t count) { return fencing_token{count}; }
+fencing_token token_source::reserve(std::int64_t count) {
+  if (count < 1 || count > max_count) {
+    throw invalid_request{"reserve(): count must be between 1 and " + std::to_string(max_count) +
+                          ", not " + std::to_string(count)};
+  }
+  if (state_->owner != ::getpid()) {
+    throw invalid_request{"a token source cannot be used in a forked child: make one of its own"};
+  }
+  return state_->reserve(count);
+}
 
 }  // namespace fenceguard::postgres

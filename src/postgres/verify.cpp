@@ -1,5 +1,4 @@
 #include <fenceguard/postgres/migrate.hpp>
-
 #include <map>
 
 #include "postgres/libpqxx.hpp"
@@ -37,8 +36,8 @@ void compare_versions(std::map<int, applied> const& there, std::vector<differenc
                        "not applied: run `fenceguard migrate`"});
     } else if (!row->second.checksum.empty() && row->second.checksum != step.checksum) {
       found.push_back({kind::changed_migration, title(step.version, step.name),
-                       "applied with checksum " + row->second.checksum +
-                           ", this library carries " + step.checksum});
+                       "applied with checksum " + row->second.checksum + ", this library carries " +
+                           step.checksum});
     }
   }
   int const newest = static_cast<int>(migrations().size());
@@ -49,8 +48,8 @@ void compare_versions(std::map<int, applied> const& there, std::vector<differenc
 }
 
 void compare_objects(pqxx::transaction_base& with, std::vector<difference>& found) {
-  auto const rows = libpqxx::send_message(
-      with, "SELECT finding, kind, object FROM fenceguard.altered_objects()");
+  auto const rows =
+      libpqxx::send_message(with, "SELECT finding, kind, object FROM fenceguard.altered_objects()");
   for (auto const& row : rows) {
     auto const finding = row[0].as<std::string>();
     std::string const object = row[1].as<std::string>() + " " + row[2].as<std::string>();
@@ -95,9 +94,9 @@ std::vector<difference> verify(std::string const& database_url) {
   compare_versions(applied_versions(with), found);
   bool const recorded =
       libpqxx::send_message(
-          with, "SELECT pg_catalog.to_regprocedure('fenceguard.altered_objects()') IS NOT NULL")[0]
-                               [0]
-                                   .as<bool>();
+          with,
+          "SELECT pg_catalog.to_regprocedure('fenceguard.altered_objects()') IS NOT NULL")[0][0]
+          .as<bool>();
   if (recorded) {
     compare_objects(with, found);
   } else {
