@@ -175,8 +175,10 @@ SELECT 'warning', format('prepared transaction %s', p.gid), format('holds claims
        format('ROLLBACK PREPARED %L;  -- or COMMIT PREPARED', p.gid)
   FROM pg_prepared_xacts AS p
   WHERE p.database = current_database()
-    AND EXISTS (SELECT FROM pg_locks AS l WHERE l.pid IS NULL AND l.virtualtransaction = '-1/' || p.transaction::text
-                  AND l.locktype = 'relation' AND l.relation = 'fenceguard.fence'::regclass AND l.mode = 'RowExclusiveLock')
+    AND EXISTS (SELECT FROM pg_locks AS x
+                JOIN pg_locks AS l ON l.virtualtransaction = x.virtualtransaction AND l.pid IS NULL
+                  AND l.relation = 'fenceguard.fence'::regclass AND l.mode = 'RowExclusiveLock'
+                WHERE x.locktype = 'transactionid' AND x.transactionid = p.transaction AND x.pid IS NULL)
 UNION ALL
 SELECT 'error', concat_ws(' ', 'role ' || quote_ident(s.rolname), 'database ' || quote_ident(s.datname)),
        format('%s is set to %s', s.name, s.value),
