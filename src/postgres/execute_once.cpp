@@ -147,8 +147,9 @@ class once_call {
     if (sqlstate == "23505" && message.find("idempotency_pkey") != std::string::npos) {
       throw already_stored{"the idempotency key was stored meanwhile: " + server_message(failed)};
     }
-    // The error's context tells whose statement of the message it was.
-    bool const ours = message.find("fenceguard.execute_once_") != std::string::npos;
+    // The error's first line (no such schema) or its context tells whose statement it was.
+    bool const ours = message.find("fenceguard.execute_once_") != std::string::npos ||
+                      message.substr(0, message.find('\n')).find("fenceguard") != std::string::npos;
     if (auto const own =
             own_error(failed, ours ? failed_call::own_function : failed_call::callers_statement)) {
       std::rethrow_exception(own);
