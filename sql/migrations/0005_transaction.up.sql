@@ -220,6 +220,8 @@ BEGIN
       USING ERRCODE = 'invalid_parameter_value';
   ELSIF number_of_resources <> (SELECT count(DISTINCT r) FROM unnest(resources) r) THEN
     RAISE EXCEPTION 'each resource must be given, and once' USING ERRCODE = 'invalid_parameter_value';
+  ELSIF pg_is_in_recovery() THEN
+    RAISE EXCEPTION 'this server is a standby: it cannot claim' USING ERRCODE = 'read_only_sql_transaction';
   END IF;
   FOR i IN 1 .. number_of_resources LOOP
     IF octet_length(resources[i]) NOT BETWEEN 1 AND 512 THEN
