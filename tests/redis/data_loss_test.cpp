@@ -218,4 +218,22 @@ TEST_CASE("a block that was reserved for lost data is refused") {
   }
 }
 
+TEST_CASE("the first replica attaches while a block is on its way: the next block is taken") {
+  test_servers::redis_server server;
+  test_servers::redis_server replica;
+  counted_tokens tokens;
+  event_log log;
+  auto const store = open_backend(server.port(), tokens, &log);
+  tokens.hold_up();
+  backend::acquire_answer answer = backend::unknown{};
+  std::thread caller{[&] { answer = try_acquire(*store, "account/1", new_holder(), 30s, 60s); }};
+  REQUIRE(eventually([&] { return tokens.waiting() == 1; }));
+  replica.replica_of(server);
+  tokens.go_on();
+  caller.join();
+  CHECK(token_of(answer) >= 2'000);
+  CHECK(log.refused() == 1);
+  CHECK(log.accepted() == 1);
+}
+
 }  // namespace fenceguard::redis_tests
