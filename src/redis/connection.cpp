@@ -147,8 +147,8 @@ std::vector<result> connection::call_all(std::span<command const> what, time_poi
 }
 
 void connection::run(waiter& me, priority order) {
-  if (::getpid() !=
-      process_) {  // before any lock: a thread of the parent may have held it at fork()
+  // Before any lock: a thread of the parent may have held it at fork().
+  if (::getpid() != process_) {
     for (auto& one : me.entries) {
       one.outcome.why = failure::forked;
       one.outcome.error = "this Redis connection belongs to the parent process; make a new one";

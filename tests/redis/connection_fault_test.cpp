@@ -337,6 +337,7 @@ TEST_CASE("a server restarted while the connection is open: the next call works"
     server.restart();
     CHECK(echo(store, "after", 10s).answer.text() == "after");
     server.stop(redis_server::stop_mode::kill);
+    std::this_thread::sleep_for(5ms);  // longer than what counts as idle
     auto const down = echo(store, "down", 10s);
     CHECK(down.outcome == fate::not_sent);
     CHECK(down.why == failure::unreachable);
@@ -384,10 +385,29 @@ TEST_CASE("a connection reset under a call is unknown, and SIGPIPE never ends th
   CHECK(echo(store, "after", 10s).replied());
 }
 
+TEST_CASE("sending to a peer that has gone is an outcome, not a SIGPIPE") {
+  ::signal(SIGPIPE, SIG_DFL);
+  byte_server server{[](int) {}};  // hangs up at once
+  resolver names;
+  std::atomic<bool> const cancelled = false;
+  auto peer =
+      socket::connect({"127.0.0.1", server.port(), ""}, names, {boottime::now() + 10s, cancelled});
+  // The first bytes are answered by a reset; what is sent after it raises the signal.
+  CHECK(eventually([&] {
+    std::size_t sent = 0;
+    return peer.send("x", sent) == socket::status::closed;
+  }));
+  std::size_t sent = 0;
+  CHECK(peer.send("x", sent) == socket::status::closed);
+  CHECK(sent == 0);
+}
+
 TEST_CASE("half-open: one deadline is lost, then a new connection is made") {
   redis_server server;
   relay between{server.port()};
-  connection store{options_for_port(between.port())};
+  auto options = options_for_port(between.port());
+  options.silence_limit = 60s;  // it is the lost deadline that counts here
+  connection store{options};
   REQUIRE(echo(store, "before", 10s).replied());
   between.swallow(direction::to_server);
   auto const deadline = boottime::now() + 200ms;
@@ -442,6 +462,29 @@ TEST_CASE("callers that were queued share the answer of a refused connection") {
   for (auto& one : callers) one.join();
   CHECK(refused == 32);
   CHECK(boottime::now() - start < 5s);
+}
+
+TEST_CASE("callers that wait for a login share its refusal instead of trying in turn") {
+  std::atomic<int> logins = 0;
+  byte_server server{[&](int descriptor) {
+    byte_server::hear(descriptor);
+    ++logins;
+    std::this_thread::sleep_for(400ms);  // the others queue up behind the first attempt
+    byte_server::say(descriptor, "-WRONGPASS no\r\n");
+    byte_server::hear(descriptor);
+  }};
+  auto options = options_for_port(server.port());
+  options.login.password = "x";
+  options.connect_timeout = 20s;
+  connection store{options};
+  std::atomic<int> refused = 0;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 12; ++i) {
+    callers.emplace_back([&] { refused += echo(store, "x", 30s).why == failure::refused ? 1 : 0; });
+  }
+  for (auto& one : callers) one.join();
+  CHECK(refused == 12);
+  CHECK(logins <= 4);
 }
 
 TEST_CASE("what is no RESP, and a reply that nobody asked for, end the connection") {
