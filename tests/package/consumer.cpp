@@ -1,6 +1,5 @@
 // Calls something of each component, so that a library which is not linked shows.
 #include <fenceguard/fenceguard.hpp>
-
 #include <iostream>
 
 namespace fg = fenceguard;

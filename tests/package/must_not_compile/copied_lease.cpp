@@ -1,7 +1,6 @@
 // Two copies of one grant would release it twice.
 // expect: deleted
 #include <fenceguard/core/lease.hpp>
-
 #include <utility>
 
 void keep(fenceguard::lease& lease) {
