@@ -1,4 +1,4 @@
-SELECT plan(24);
+SELECT plan(25);
 SELECT fenceguard.reserve_tokens(10) AS t \gset
 -- Own claims show while they are open.
 BEGIN;
@@ -11,6 +11,10 @@ SELECT is_empty(format('SELECT * FROM fenceguard.evict(''t/b'', %s)', :t + 1), '
 SELECT is_empty('SELECT * FROM fenceguard.evict(''t/other'', 9007199254740991)', 'evict: not for another resource');
 COMMIT;
 SELECT is_empty('SELECT * FROM fenceguard.in_flight', 'nothing is in flight after COMMIT');
+BEGIN;
+SELECT fenceguard.claim('t/a', :t + 2, '0123456789abcdef0123456789abcdef') AS ignored \gset
+SELECT results_eq('SELECT resource, token FROM fenceguard.in_flight', format($$VALUES ('t/a', %s::bigint)$$, :t + 2), 'a claim by the hot path shows too');
+COMMIT;
 SELECT is(app.raised('SELECT fenceguard.evict(NULL, 1)') LIKE '22023 %', true, 'resource must be given');
 SELECT is(app.raised('SELECT fenceguard.evict(''r'', NULL)') LIKE '22023 %', true, 'below must be given');
 
