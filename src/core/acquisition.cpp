@@ -142,16 +142,16 @@ acquisition::answer acquisition::received(std::string const& holder,
     engine_.undo_later(take_back);
     return answer::failed;
   }
-  admit(holder, given, ttl);
+  admit(holder, given, ttl, take_back.expires);
   return answer::granted;
 }
 
-void acquisition::admit(std::string holder, lease_backend::granted const& given,
-                        std::chrono::milliseconds ttl) {
+void acquisition::admit(std::string const& holder, lease_backend::granted const& given,
+                        std::chrono::milliseconds ttl, time_point server_end) {
   auto state = std::make_unique<grant::record>();
   auto& made = *state;
   made.resource = request_.resource;
-  made.holder = std::move(holder);
+  made.holder = holder;
   made.ttl = request_.ttl;
   made.renew = request_.renew;
   if (request_.max_hold > request_.max_hold.zero()) {
@@ -159,7 +159,7 @@ void acquisition::admit(std::string holder, lease_backend::granted const& given,
   }
   made.engine = engine_.shared_from_this();
   made.token.store(given.token.value());
-  made.server_end.store(engine_.now() + ttl + engine_.drift(ttl));
+  made.server_end.store(server_end);
   auto shared = std::make_shared<grant>(std::move(state));
   made.self = shared;
   auto const term = engine_.term_of(made, {given.sent_at, ttl, given.validity});
@@ -173,14 +173,16 @@ void acquisition::admit(std::string holder, lease_backend::granted const& given,
 
 std::optional<lease> acquisition::give_up() {
   ++engine_.numbers_.busy;
-  engine_.tell(events::busy{request_.resource, waited(), attempts_});
+  engine_.tell([&] { return events::busy{request_.resource, waited(), attempts_}; });
   return std::nullopt;
 }
 
 std::optional<lease> acquisition::conclude(answer last) {
   switch (last) {
     case answer::granted:
-      engine_.tell(events::granted{request_.resource, taken_->token(), waited(), attempts_});
+      engine_.tell([&] {
+        return events::granted{request_.resource, taken_->token(), waited(), attempts_};
+      });
       return std::move(taken_);
     case answer::again:
       throw token_source_unavailable{"acquire " + request_.resource +

@@ -31,8 +31,8 @@ class acquisition {
                                 std::chrono::milliseconds ttl);
   [[nodiscard]] answer unanswered(std::string const& holder, time_point deadline,
                                   std::string const& reason);
-  void admit(std::string holder, lease_backend::granted const& given,
-             std::chrono::milliseconds ttl);
+  void admit(std::string const& holder, lease_backend::granted const& given,
+             std::chrono::milliseconds ttl, time_point server_end);
   void note(wait_queue::place& mine, answer what);
 
   [[nodiscard]] std::optional<lease> give_up();

@@ -41,13 +41,9 @@ void lease_engine::require_same_process() const {
   }
 }
 
-void lease_engine::tell(event const& what) const noexcept {
-  if (settings_.observer != nullptr) settings_.observer->on_event(what);
-}
-
 void lease_engine::tell_error(std::string_view operation, std::string_view message) noexcept {
   ++numbers_.store_errors;
-  if (settings_.observer != nullptr) tell(events::store_error{operation, message});
+  tell([&] { return events::store_error{operation, message}; });
 }
 
 std::chrono::nanoseconds lease_engine::drift(std::chrono::milliseconds ttl) const noexcept {
@@ -160,7 +156,7 @@ fencing_token lease_engine::advance(grant::record& held, std::optional<fencing_t
   // Of several that run at once, the highest stays.
   while (current < fresh.value() && !held.token.compare_exchange_weak(current, fresh.value())) {
   }
-  tell(events::advanced{held.resource, before, fresh});
+  tell([&] { return events::advanced{held.resource, before, fresh}; });
   return fresh;
 }
 

@@ -61,7 +61,11 @@ class lease_engine : public std::enable_shared_from_this<lease_engine> {
 
   void require_same_process() const;
   [[nodiscard]] time_point now() const noexcept { return settings_.clock->now(); }
-  void tell(event const& what) const noexcept;
+  /// Makes the event only where somebody listens.
+  template <class MakeEvent>
+  void tell(MakeEvent const& make) const noexcept {
+    if (settings_.observer != nullptr) settings_.observer->on_event(make());
+  }
   void tell_error(std::string_view operation, std::string_view message) noexcept;
 
   // Terms (lease_engine.cpp).

@@ -101,8 +101,11 @@ void lease_engine::report(renewal_round const& round) {
   if (round.unanswered > 0) tell_error("renew", "no answer; trying again");
   if (round.renewed == 0) return;
   numbers_.renewed += round.renewed;
-  tell(events::renewed{
-      round.renewed, std::chrono::duration_cast<std::chrono::microseconds>(round.smallest_margin)});
+  tell([&] {
+    using std::chrono::microseconds;
+    return events::renewed{round.renewed,
+                           std::chrono::duration_cast<microseconds>(round.smallest_margin)};
+  });
 }
 
 }  // namespace fenceguard

@@ -15,9 +15,13 @@ using std::chrono::milliseconds;
 std::optional<char32_t> next_code_point(std::string_view& text) {
   auto const byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   unsigned const first = byte(0);
-  std::size_t const length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  if ((first >= 0x80 && first < 0xC2) || first > 0xF4 || text.size() < length) return std::nullopt;
-  char32_t value = length == 1 ? first : first & (0xFFU >> (length + 1));
+  if (first < 0x80) {
+    text.remove_prefix(1);
+    return first;
+  }
+  std::size_t const length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  if (first < 0xC2 || first > 0xF4 || text.size() < length) return std::nullopt;
+  char32_t value = first & (0xFFU >> (length + 1));
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0U) != 0x80U) return std::nullopt;
     value = (value << 6U) | (byte(i) & 0x3FU);

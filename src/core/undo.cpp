@@ -60,7 +60,7 @@ release_outcome lease_engine::release_on_server(grant::record& held, released_by
 release_outcome lease_engine::finish_release(grant::record& held,
                                              release_outcome outcome) noexcept {
   if (outcome == release_outcome::released) ++numbers_.released;
-  tell(events::released{held.resource, fencing_token{held.token.load()}, outcome});
+  tell([&] { return events::released{held.resource, fencing_token{held.token.load()}, outcome}; });
   queue_.wake(held.resource);
   return outcome;
 }
@@ -131,7 +131,7 @@ void lease_engine::report_undone(undo_queue::entry const& what, release_outcome 
     return;
   }
   ++numbers_.undone;
-  tell(events::undone{what.resource});
+  tell([&] { return events::undone{what.resource}; });
   queue_.wake(what.resource);
 }
 

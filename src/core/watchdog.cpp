@@ -31,7 +31,7 @@ void lease_engine::announce_loss(grant::record& lost) noexcept {
   ++numbers_.lost;
   --numbers_.held;
   lost.lost.request_stop();
-  tell(events::lost{lost.resource, fencing_token{lost.token.load()}, lost.loss});
+  tell([&] { return events::lost{lost.resource, fencing_token{lost.token.load()}, lost.loss}; });
   queue_.wake(lost.resource);
 }
 
