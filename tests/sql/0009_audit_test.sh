@@ -17,7 +17,7 @@ cleanup() {
 trap cleanup EXIT
 as "$administrator" -c "CREATE ROLE $table_owner LOGIN" -c "CREATE SCHEMA theirs AUTHORIZATION $table_owner" \
   -c "GRANT USAGE ON SCHEMA theirs TO PUBLIC"
-echo "1..45"
+echo "1..47"
 
 as "$owner" <<'SQL'
 CREATE TABLE app.account (id int PRIMARY KEY, balance bigint);
@@ -108,11 +108,17 @@ CREATE CAST (theirs.trap AS json) WITH FUNCTION theirs.spring_json(theirs.trap) 
 CREATE TABLE theirs.trapped (id theirs.trap, n int);
 CREATE TRIGGER by_hand AFTER INSERT ON theirs.trapped REFERENCING NEW TABLE AS changed_rows FOR EACH STATEMENT
   EXECUTE FUNCTION fenceguard.check_statement('{id}', 'x/', '', 'id', '1');
-CREATE TRIGGER by_hand_row AFTER INSERT ON theirs.trapped FOR EACH ROW EXECUTE FUNCTION fenceguard.check_row('{id}', 'x/', '', 'id', '1');
+CREATE TABLE theirs.trapped_row (LIKE theirs.trapped);
+CREATE TABLE theirs.trapped_last (n int, id theirs.trap);
+CREATE TRIGGER by_hand AFTER INSERT ON theirs.trapped_last REFERENCING NEW TABLE AS changed_rows FOR EACH STATEMENT
+  EXECUTE FUNCTION fenceguard.check_statement('{id}', 'x/', '', 'id', '2');
+CREATE TRIGGER by_hand AFTER INSERT ON theirs.trapped_row FOR EACH ROW EXECUTE FUNCTION fenceguard.check_row('{id}', 'x/', '', 'id', '1');
 CREATE TABLE theirs.injected (id int, "x'||(SELECT 1/0)||'" int);
 CREATE TRIGGER by_hand AFTER INSERT ON theirs.injected REFERENCING NEW TABLE AS changed_rows FOR EACH STATEMENT
   EXECUTE FUNCTION fenceguard.check_statement('{id}', 'x/', '', 'id) , (SELECT 1/0', '1');
 SQL
-is "$(as "$table_owner" -c "SELECT app.raised('INSERT INTO theirs.trapped VALUES (ROW(1), 1)')")" \
-   "TF002 unguarded write to theirs.trapped: this transaction has not claimed x/(1)" "user-defined casts do not run with the schema owner's rights"
+for trapped in trapped trapped_row trapped_last; do
+  is "$(as "$table_owner" -c "SELECT app.raised('INSERT INTO theirs.$trapped (id) VALUES (ROW(1))')")" \
+     "TF002 unguarded write to theirs.$trapped: this transaction has not claimed x/(1)" "user-defined casts do not run with the schema owner's rights ($trapped)"
+done
 matches "$(as "$table_owner" -c "SELECT app.raised('INSERT INTO theirs.injected VALUES (1, 1)')")" "TF002" "nor does SQL in a trigger's arguments"
