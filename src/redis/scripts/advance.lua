@@ -1,7 +1,7 @@
 -- Gives a grant that still holds a fresh token.
 -- KEYS  1 lease  2 tokens of the lease's partition
--- ARGV  1 holder  2 a ticket that nobody has used  3 a token that the new one must exceed  4 number of
---       partitions
+-- ARGV  1 holder  2 a ticket that nobody has used  3 a token that the new one must exceed  4 number
+--       of partitions
 -- GRANTED now token ticket|''   LOST now   NEED_BLOCK now ticket   WAIT_BLOCK now us
 -- NOT_PRIMARY now   NO_IDENTITY now   PARTITIONS now number
 

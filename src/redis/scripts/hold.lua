@@ -1,5 +1,5 @@
--- Takes a lease that has no token yet, for grants that are numbered one by one. Touches one key, so that
--- it works while a cluster moves the slot.
+-- Takes a lease that has no token yet, for grants that are numbered one by one. Touches one key, so
+-- that it works while a cluster moves the slot.
 -- KEYS  1 lease
 -- ARGV  1 holder  2 ttl in ms  3 execute by, in the server's microseconds  4 label
 -- HELD now   BUSY now ms|-1   LATE now   NOT_PRIMARY now

@@ -4,9 +4,9 @@
 --   identity    whose block this is: see identity()
 --   next limit  the tokens that are left: next ... limit - 1
 --   low         from this token on the next block is fetched ahead
---   ticket      a random word, while a block is wanted. Only a block that is offered with the word that
---               stands is taken: it was reserved after this data set had asked, so it lies above all
---               that was given out before
+--   ticket      a random word, while a block is wanted. Only a block that is offered with the word
+--               that stands is taken: it was reserved after this data set had asked, so it lies
+--               above all that was given out before
 --   asked       when the ticket was last given to a caller, in microseconds
 --   partitions  how many partitions the resources are spread over
 
@@ -17,9 +17,9 @@ local function ask_for_block(key, ticket, now)
   redis.call('HSET', key, 'ticket', ticket, 'asked', string.format('%.0f', now))
 end
 
--- The next token, and the ticket for fetching ahead where that is due ('' where not). Or nil, and the
--- answer for the caller. `above`: the token must be higher; a block that has given out less is a ghost as
--- a whole, left over from before the database was promoted or restored.
+-- The next token, and the ticket for fetching ahead where that is due ('' where not). Or nil, and
+-- the answer for the caller. `above`: the token must be higher; a block that has given out less is
+-- a ghost as a whole, left over from before the database was promoted or restored.
 local function take_token(key, id, now, fresh_ticket, partitions, above)
   local owner, next, limit, low, ticket, asked, spread = unpack(redis.call('HMGET', key,
     'identity', 'next', 'limit', 'low', 'ticket', 'asked', 'partitions'))
