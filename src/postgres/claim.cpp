@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "postgres/server_errors.hpp"
+#include "postgres/statement.hpp"
 
 namespace fenceguard::postgres {
 namespace {
@@ -71,8 +72,10 @@ bool claim::mend(std::exception const& failed, pqxx::transaction_base& outside) 
     if (acknowledged_promotion_) throw;
     acknowledged_promotion_ = true;
     // A statement of its own: it must be committed before anybody relies on it.
-    with_own_errors(failed_call::own_function,
-                    [&] { libpqxx::send_message(outside, "SELECT fenceguard.reserve_tokens(1)"); });
+    with_own_errors(failed_call::own_function, [&] {
+      libpqxx::send_message(outside,
+                            std::string{own_transaction} + "SELECT fenceguard.reserve_tokens(1)");
+    });
     return true;
   } catch (stale_token const& refused) {
     if (heal(refused, outside)) return true;

@@ -84,19 +84,17 @@ bool is_connection_lost(std::exception const& failed) noexcept {
          dynamic_cast<pqxx::in_doubt_error const*>(&failed) != nullptr;
 }
 
-bool is_closed_by_server(connection_base& db) noexcept {
-  // A readable socket between two messages holds a notification or the server's farewell; more than
-  // a few rounds would be notifications without end.
-  for (int round = 0; round < 100; ++round) {
-    if (!db.is_open()) return true;
-    pollfd socket{.fd = db.sock(), .events = POLLIN, .revents = 0};
-    if (socket.fd < 0) return true;
-    if (::poll(&socket, 1, 0) <= 0) return false;
-    try {
-      db.get_notifs();
-    } catch (std::exception const&) {
-      return true;
-    }
+bool is_closed_by_server(pqxx::transaction_base& tx) noexcept {
+  connection_base& db = connection_of(tx);
+  if (!db.is_open()) return true;
+  pollfd socket{.fd = db.sock(), .events = POLLIN, .revents = 0};
+  if (::poll(&socket, 1, 0) == 0) return false;
+  try {
+    // The first reads what has come, without a look at it. The second looks, then asks.
+    db.get_notifs();
+    tx.exec("");
+  } catch (std::exception const&) {
+    return true;
   }
   return false;
 }

@@ -39,8 +39,9 @@ std::string sqlstate_of(std::exception const& failed);
 // Whether the connection was lost, so that nothing is known about a request that was under way.
 bool is_connection_lost(std::exception const& failed) noexcept;
 
-// Looks, without waiting, whether the server has closed the connection already.
-bool is_closed_by_server(connection_base& db) noexcept;
+// Looks, without waiting, whether the server has ended the session already. What it said then comes
+// as a notice. (Where it has sent anything else meanwhile, such as a notification, it is asked.)
+bool is_closed_by_server(pqxx::transaction_base& tx) noexcept;
 
 // Remembers which session a connection has. libpqxx 6 replaces a lost connection silently, at the
 // next statement, which would then run outside any transaction: ask holds() before each message.

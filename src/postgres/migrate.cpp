@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <charconv>
 #include <fenceguard/core/errors.hpp>
 #include <fenceguard/postgres/migrate.hpp>
@@ -8,7 +7,6 @@
 #include "migration_files.hpp"
 #include "postgres/libpqxx.hpp"
 #include "postgres/schema_version.hpp"
-#include "postgres/server_errors.hpp"
 
 namespace fenceguard::postgres {
 namespace {
@@ -49,19 +47,17 @@ std::string without_commit(migration const& step) {
   return std::string{step.up.substr(0, at)};
 }
 
-constexpr char const* already_applied = "42710";
-constexpr char const* not_the_newest = "55000";
-
-// Runs one step. False where another migrator was quicker.
-bool run_step(pqxx::transaction_base& with, std::string const& message, char const* overtaken) {
+// Runs one step. False where it failed because another migrator was quicker, by whatever error: the
+// schema has moved on then.
+bool run_step(pqxx::transaction_base& with, std::string const& message, int current) {
   try {
     libpqxx::send_message(with, message);
     return true;
-  } catch (std::exception const& failed) {
-    std::string const sqlstate = libpqxx::sqlstate_of(failed);
-    if (libpqxx::connection_of(with).is_open()) libpqxx::send_message(with, "ROLLBACK");
-    if (sqlstate == overtaken) return false;
-    throw;
+  } catch (std::exception const&) {
+    if (!libpqxx::connection_of(with).is_open()) throw;
+    libpqxx::send_message(with, "ROLLBACK");
+    if (schema_version(with).value_or(0) == current) throw;
+    return false;
   }
 }
 
@@ -78,6 +74,17 @@ void require_known(int version) {
     throw invalid_request{"there is no schema version " + std::to_string(version) +
                           ": this library knows 0 to " + std::to_string(newest_version())};
   }
+}
+
+// The database's version, where this library knows it.
+int known_version(pqxx::transaction_base& with) {
+  int const current = schema_version(with).value_or(0);
+  if (current > newest_version()) {
+    throw schema_mismatch{"the database has schema version " + std::to_string(current) +
+                          ", this library knows " + std::to_string(newest_version()) +
+                          " at most: use a newer fenceguard"};
+  }
+  return current;
 }
 
 }  // namespace
@@ -101,22 +108,11 @@ std::size_t migrate(std::string const& database_url, std::optional<int> version)
   require_known(target);
   pqxx::connection db{database_url};
   pqxx::nontransaction with{db, "fenceguard"};
-  std::size_t applied = 0;
-  for (int refused_at = -1;;) {
-    int const current = schema_version(with).value_or(0);
-    if (current > newest_version()) {
-      throw schema_mismatch{"the database has schema version " + std::to_string(current) +
-                            ", this library knows " + std::to_string(newest_version()) +
-                            " at most: use a newer fenceguard"};
-    }
+  for (std::size_t applied = 0;;) {
+    int const current = known_version(with);
     if (current >= target) return applied;
     migration const& step = migrations().at(static_cast<std::size_t>(current));
-    if (run_step(with, up_message(with, step), already_applied)) {
-      ++applied;
-    } else if (std::exchange(refused_at, current) == current) {
-      throw schema_mismatch{"migration " + std::to_string(step.version) +
-                            " is refused as already applied, but the schema does not list it"};
-    }
+    if (run_step(with, up_message(with, step), current)) ++applied;
   }
 }
 
@@ -124,21 +120,11 @@ std::size_t migrate_down(std::string const& database_url, int version) {
   require_known(version);
   pqxx::connection db{database_url};
   pqxx::nontransaction with{db, "fenceguard"};
-  std::size_t undone = 0;
-  for (int refused_at = -1;;) {
-    int const current = schema_version(with).value_or(0);
+  for (std::size_t undone = 0;;) {
+    int const current = known_version(with);
     if (current <= version) return undone;
-    if (current > newest_version()) {
-      throw schema_mismatch{"the database has schema version " + std::to_string(current) +
-                            ", which this library does not know: use a newer fenceguard"};
-    }
     migration const& step = migrations().at(static_cast<std::size_t>(current) - 1);
-    if (run_step(with, std::string{step.down}, not_the_newest)) {
-      ++undone;
-    } else if (std::exchange(refused_at, current) == current) {
-      throw schema_mismatch{"migration " + std::to_string(step.version) +
-                            " cannot be taken back: the server says it is not the newest"};
-    }
+    if (run_step(with, std::string{step.down}, current)) ++undone;
   }
 }
 

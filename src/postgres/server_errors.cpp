@@ -104,7 +104,8 @@ std::exception_ptr own_error(std::exception const& failed, failed_call what) {
   std::string const message = server_message(failed);
   if (sqlstate.starts_with("TF")) return own_class_error(sqlstate, message);
   if (what == failed_call::callers_statement) return nullptr;
-  if (sqlstate == "22023") return made<invalid_request>(message);
+  // 22P05: JSON holds \u0000, which PostgreSQL's text cannot.
+  if (sqlstate == "22023" || sqlstate == "22P05") return made<invalid_request>(message);
   if ((sqlstate == "3F000" || sqlstate == "42883" || sqlstate == "42P01") &&
       names_the_schema(message)) {
     return made<schema_mismatch>(

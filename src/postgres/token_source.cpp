@@ -12,6 +12,7 @@
 
 #include "postgres/libpqxx.hpp"
 #include "postgres/server_errors.hpp"
+#include "postgres/statement.hpp"
 
 namespace fenceguard::postgres {
 namespace {
@@ -126,7 +127,6 @@ void token_source::state::work() {
 }
 
 void token_source::state::serve(request& what) {
-  if (db && libpqxx::is_closed_by_server(*db)) disconnect();
   for (;;) {
     bool const kept = db.has_value();
     try {
@@ -161,8 +161,9 @@ fencing_token token_source::state::ask(std::int64_t count) {
   // not find them, and no backend goes on waiting for what nobody asks for any more.
   std::string const limit = std::to_string(options.timeout.count());
   auto const rows = libpqxx::send_message(
-      with, "SELECT pg_catalog.set_config('statement_timeout', '" + limit +
-                "', true); SELECT fenceguard.reserve_tokens(" + std::to_string(count) + ")");
+      with, std::string{own_transaction} + "SELECT pg_catalog.set_config('statement_timeout', '" +
+                limit + "', true); SELECT fenceguard.reserve_tokens(" + std::to_string(count) +
+                ")");
   return fencing_token{rows[0][0].as<std::int64_t>()};
 }
 

@@ -214,7 +214,7 @@ void transaction::implementation::throw_lost(std::string const& when) {
 }
 
 void transaction::implementation::require_session() {
-  if (session_->pin.holds()) return;
+  if (session_->pin.holds() && !libpqxx::is_closed_by_server(session_->carrier)) return;
   claim_.note_unknown();
   throw_lost("in the transaction: nothing of it was committed");
 }
@@ -284,12 +284,7 @@ void transaction::implementation::commit(nlohmann::json const* answer) {
     throw invalid_request{"commit(answer): the transaction has no idempotency key"};
   }
   std::string const message = closing_message(answer);
-  require_session();
-  // Nothing has been sent yet: a session that is over now has committed nothing.
-  if (libpqxx::is_closed_by_server(libpqxx::connection_of(session_->carrier))) {
-    claim_.note_unknown();
-    throw_lost("before COMMIT was sent: nothing was committed");
-  }
+  require_session();  // nothing has been sent yet: a session that is over has committed nothing
   session_->notices.clear();
   try {
     libpqxx::verbose_messages const verbose{libpqxx::connection_of(session_->carrier)};
@@ -361,10 +356,11 @@ commit_state transaction::implementation::resolve_by_key(pqxx::transaction_base&
   auto& db = libpqxx::connection_of(with);
   auto const started = nlohmann::json::parse(opened_.started_at).get<std::string>();
   auto const rows = libpqxx::send_message(
-      with, "SELECT outcome FROM fenceguard.resolve_key(" + libpqxx::quoted(db, key_->scope) +
-                ", " + libpqxx::quoted(db, key_->key) + ", pg_catalog.decode('" +
-                opened_.fingerprint + "', 'hex'), " + std::to_string(options_.patience.count()) +
-                ", " + libpqxx::quoted(db, started) + ")");
+      with, std::string{own_transaction} + "SELECT outcome FROM fenceguard.resolve_key(" +
+                libpqxx::quoted(db, key_->scope) + ", " + libpqxx::quoted(db, key_->key) +
+                ", pg_catalog.decode('" + opened_.fingerprint + "', 'hex'), " +
+                std::to_string(options_.patience.count()) + ", " + libpqxx::quoted(db, started) +
+                ")");
   return commit_state_of(rows[0][0].as<std::string>());
 }
 
@@ -379,10 +375,10 @@ commit_state transaction::implementation::resolve_by_fences(pqxx::transaction_ba
   // The transaction is one whole: what is known of one of its claims is known of all.
   for (std::size_t i = 0; i < claim_.grants().size(); ++i) {
     auto const rows = libpqxx::send_message(
-        with, "SELECT fenceguard.resolve(" + libpqxx::quoted(db, claim_.grants()[i]->resource()) +
-                  ", '" + opened_.xid + "', " + libpqxx::quoted(db, started) + ", " +
-                  literal(xids.at(i)) + ", " + literal(ats.at(i)) + ", " +
-                  std::to_string(options_.patience.count()) + ")");
+        with, std::string{own_transaction} + "SELECT fenceguard.resolve(" +
+                  libpqxx::quoted(db, claim_.grants()[i]->resource()) + ", '" + opened_.xid +
+                  "', " + libpqxx::quoted(db, started) + ", " + literal(xids.at(i)) + ", " +
+                  literal(ats.at(i)) + ", " + std::to_string(options_.patience.count()) + ")");
     commit_state const found = commit_state_of(rows[0][0].as<std::string>());
     if (found != commit_state::unknown) return found;
   }

@@ -236,16 +236,19 @@ TEST_CASE("commit: a cancelled wait for the standby is unknown") {
   ts::postgres_server server{{.configuration = {{"synchronous_commit", "local"}}}};
   test_postgres::create_owner(server);
   workplace here{server};
-  lease const held = here.acquire("account/1");
+  // Taken before: tokens wait for the standby as well.
+  lease const first = here.acquire("account/1");
+  lease const second = here.acquire("account/2");
   server.configure("synchronous_standby_names", "nobody");
   server.reload();
-  for (char const* level : {"notice", "error"}) {
+  for (std::string const level : {"notice", "error"}) {
     CAPTURE(level);
+    lease const& held = level == "notice" ? first : second;
     pqxx::connection db{here.db.url()};
     {
       pqxx::nontransaction settings{db};
       settings.exec("SET synchronous_commit = on");
-      settings.exec(std::string{"SET client_min_messages = "} + level);
+      settings.exec("SET client_min_messages = " + level);
     }
     transaction tx{db, held};
     tx.exec("UPDATE account SET balance = balance - 1 WHERE id = 1");

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <fenceguard/postgres/transaction.hpp>
+#include <fenceguard/testing/token_source.hpp>
 
 #include "postgres/database.hpp"
 #include "servers/relay.hpp"

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <fenceguard/postgres/transaction.hpp>
+#include <fenceguard/testing/token_source.hpp>
 #include <future>
 #include <thread>
 
@@ -430,7 +431,8 @@ TEST_CASE("transaction: options out of range") {
   CHECK_THROWS_AS((transaction{db, held, {.patience = -1ms}}), invalid_request);
   CHECK_THROWS_AS((transaction{db, held, {.patience = 601s}}), invalid_request);
   CHECK_THROWS_AS((transaction{db, held, {.max_idle = -1ms}}), invalid_request);
-  CHECK_THROWS_AS((transaction{db, lease_set{{}}}), invalid_request);
+  lease_set const none{{}};
+  CHECK_THROWS_AS((transaction{db, none}), invalid_request);
   CHECK(fence_token(here, "account/1") == "0");
 }
 
