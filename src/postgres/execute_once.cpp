@@ -109,7 +109,7 @@ class once_call {
 
   // Before anything is sent a connection that is over has committed nothing.
   void require_connection() {
-    if (session_.holds() && !libpqxx::is_closed_by_server(db())) return;
+    if (session_.holds() && !libpqxx::is_closed_by_server(carrier_)) return;
     throw pqxx::broken_connection{
         "the connection to PostgreSQL was lost before the statement was sent: nothing was written"};
   }

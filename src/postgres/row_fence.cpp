@@ -1,8 +1,8 @@
 #include <algorithm>
+#include <charconv>
 #include <fenceguard/core/errors.hpp>
 #include <fenceguard/postgres/row_fence.hpp>
 #include <numeric>
-#include <sstream>
 
 #include "postgres/row_statement.hpp"
 
@@ -162,6 +162,21 @@ positions in_key_order(std::span<row_update const> rows) {
   return order;
 }
 
+// An array of integers, {1,2,3}; NULL where it has none.
+positions positions_in(pqxx::field const& array) {
+  positions found;
+  if (array.is_null()) return found;
+  std::string_view text{array.c_str()};
+  while (text.size() > 1) {
+    text.remove_prefix(1);  // the brace, or a comma
+    std::size_t position = 0;
+    auto const end = std::from_chars(text.data(), text.data() + text.size(), position).ptr;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    found.push_back(position);
+  }
+  return found;
+}
+
 // One column of the chosen rows as an array.
 template <class Value>
 std::string column(positions const& chosen, Value const& value_of) {
@@ -231,8 +246,8 @@ class many_updates {
   }
 
  private:
-  // Writes the rows that are still open; those that were written are open no more. The answer is
-  // one row, and empty of positions where all were written.
+  // Writes the rows that are still open; those that were written are open no more. Their positions
+  // come as one array: a row of its own for each would cost more than the write.
   void write() {
     input_table const input{table_, key_columns_, columns_, rows_, open_};
     std::string set;
@@ -243,19 +258,16 @@ class many_updates {
         "WITH written AS (UPDATE " + table_ + " AS fenceguard_row SET " + set + token_column +
             " = fenceguard_input.token FROM " + input.from + " WHERE " + input.condition +
             " AND fenceguard_row." + token_column + " < fenceguard_input.token" +
-            " RETURNING fenceguard_input.position) SELECT count(*), CASE WHEN count(*) <> " +
-            std::to_string(open_.size()) +
-            " THEN string_agg(position::text, ' ') END, count(DISTINCT position) FROM written",
+            " RETURNING fenceguard_input.position) SELECT pg_catalog.array_agg(position) FROM "
+            "written",
         input.args.all());
-    auto const written = answer[0][0].as<std::size_t>();
-    if (written != answer[0][2].as<std::size_t>()) {
-      throw invalid_request{"the key columns do not identify one row of " + table_ +
-                            ": roll the transaction back"};
-    }
-    std::vector<bool> applied(open_.size(), answer[0][1].is_null() && written == open_.size());
-    if (!answer[0][1].is_null()) {
-      std::istringstream list{answer[0][1].as<std::string>()};
-      for (std::size_t position = 0; list >> position;) applied.at(position - 1) = true;
+    std::vector<bool> applied(open_.size(), false);
+    for (std::size_t const position : positions_in(answer[0][0])) {
+      if (applied.at(position - 1)) {
+        throw invalid_request{"the key columns do not identify one row of " + table_ +
+                              ": roll the transaction back"};
+      }
+      applied[position - 1] = true;
     }
     settle(applied, [](std::size_t) { return write_result{.verdict = verdict::applied}; });
   }
