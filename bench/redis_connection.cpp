@@ -1,7 +1,8 @@
 // One multiplexed connection beside threads that each own a blocking hiredis connection, running
-// the same script, in one run. Prints calls per second and their ratio.
+// the same script on a private server, in one run. Prints calls per second, their ratio, and this
+// process's processor time per call; medians over the rounds.
 //
-//   bench_redis_connection host port [seconds per measurement] [rounds]
+//   bench_redis_connection [seconds per measurement] [rounds]
 #include <hiredis/hiredis.h>
 #include <sys/resource.h>
 
@@ -20,6 +21,7 @@
 
 #include "redis/connection.hpp"
 #include "redis/script.hpp"
+#include "servers/redis_server.hpp"
 
 namespace {
 
@@ -89,9 +91,9 @@ rate measure(int threads, double seconds, std::function<call_fn(int)> const& mak
   return {total / took.count(), processor * 1e6 / total};
 }
 
-rate blocking(char const* host, int port, int threads, double seconds) {
+rate blocking(int port, int threads, double seconds) {
   return measure(threads, seconds, [=](int i) -> call_fn {
-    redisContext* const c = redisConnect(host, port);
+    redisContext* const c = redisConnect("127.0.0.1", port);
     if (c == nullptr || c->err != 0) std::abort();
     auto* const loaded = static_cast<redisReply*>(redisCommand(c, "SCRIPT LOAD %s", lua));
     std::string const digest{loaded->str};
@@ -115,7 +117,12 @@ rate multiplexed(connection& server, script const& what, int threads, double sec
       std::array<std::string_view, 2> const arguments{holder, "30000"};
       auto const outcome =
           evaluate(server, what, {keys, arguments}, fenceguard::boottime::now() + 2s);
-      return outcome.replied() && outcome.answer.is_array();
+      bool const good = outcome.replied() && outcome.answer.is_array();
+      if (!good) {
+        std::fprintf(stderr, "%s\n",
+                     outcome.replied() ? outcome.answer.describe().c_str() : outcome.error.c_str());
+      }
+      return good;
     };
   });
 }
@@ -123,26 +130,22 @@ rate multiplexed(connection& server, script const& what, int threads, double sec
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: %s host port [seconds] [rounds]\n", argv[0]);
+  double const seconds = argc > 1 ? std::atof(argv[1]) : 0.5;
+  int const rounds = argc > 2 ? std::atoi(argv[2]) : 9;
+  if (seconds <= 0 || rounds <= 0) {
+    std::fprintf(stderr, "usage: %s [seconds per measurement] [rounds]\n", argv[0]);
     return 2;
   }
-  char const* const host = argv[1];
-  int const port = std::atoi(argv[2]);
-  double const seconds = argc > 3 ? std::atof(argv[3]) : 1.0;
-  int const rounds = argc > 4 ? std::atoi(argv[4]) : 3;
+  fenceguard::test_servers::redis_server const own_server;
   std::printf("%7s %11s %13s %6s %12s %11s %11s\n", "threads", "blocking/s", "multiplexed/s",
               "ratio", "calls/batch", "us blocking", "us multipl.");
   script const what{lua};
   for (int threads : {1, 8, 32, 128}) {
     std::vector<std::pair<rate, rate>> seen;
-    connection_options options;
-    options.server.host = host;
-    options.server.port = static_cast<std::uint16_t>(port);
-    connection server{options};
+    connection server{connection_options::from_url(parse_url(own_server.url()))};
     for (int round = 0; round < rounds;
          ++round) {  // side by side, so that both meet the same noise
-      auto const base = blocking(host, port, threads, seconds);
+      auto const base = blocking(own_server.port(), threads, seconds);
       auto const ours = multiplexed(server, what, threads, seconds);
       seen.emplace_back(base, ours);
     }

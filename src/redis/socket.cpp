@@ -25,9 +25,7 @@ using namespace std::chrono_literals;
 // signal), and the absolute deadline is looked at again. Near the deadline poll(2) is exact.
 constexpr std::chrono::microseconds receive_tick = 20ms;
 
-// Waiting is cut into pieces where another thread may cancel it, and because the kernel's timers
-// stand still while the machine is suspended and the deadline does not.
-constexpr std::chrono::nanoseconds longest_poll = 250ms;
+// Connecting is waited for in pieces, because another thread may cancel it.
 constexpr std::chrono::nanoseconds longest_connecting_poll = 20ms;
 
 std::string reason(int number) { return std::generic_category().message(number); }
