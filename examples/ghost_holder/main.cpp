@@ -5,6 +5,7 @@
 //
 // Environment: FENCEGUARD_DATABASE_URL, FENCEGUARD_REDIS_URL (redis://host:port). Exit status 0
 // when the plain lock ended with a wrong ledger and fenceguard with a right one.
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +34,9 @@ class process {
   process(std::string const& kind, std::string const& name) : pid_{::fork()} {
     if (pid_ < 0) throw std::runtime_error{"fork failed"};
     if (pid_ == 0) {
+      // A stopped process cannot be asked to end: it ends with the one that stopped it, also on
+      // Ctrl-C.
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       ::execl("/proc/self/exe", "ghost_holder", kind.c_str(), name.c_str(), nullptr);
       ::_exit(127);
     }
