@@ -94,7 +94,7 @@ void report(ledger::state const& books) {
                     : "WRONG, " +
                           std::to_string(books.balance + books.paid - ledger::opening_balance) +
                           " out of nothing")
-            << "\n\n";
+            << "\n" << std::endl;
 }
 
 int direct(std::string const& database_url) {
@@ -107,11 +107,11 @@ int direct(std::string const& database_url) {
     tx.exec("SELECT fenceguard.protect('fenced_account', 'account/{id}')");
     tx.commit();
   }
-  std::cout << "1. A plain Redis lock (SET NX PX, random value, compare-and-delete)\n";
+  std::cout << "1. A plain Redis lock (SET NX PX, random value, compare-and-delete)" << std::endl;
   outcome const plain = play("plain", db);
   report(plain.books);
 
-  std::cout << "2. fenceguard (the same lock and a fencing token that PostgreSQL checks)\n";
+  std::cout << "2. fenceguard (the same lock and a fencing token that PostgreSQL checks)" << std::endl;
   outcome const fenced = play("fenced", db);
   try {
     pqxx::work tx{db};
