@@ -32,6 +32,9 @@ TEST_CASE("promotion: grants from before are refused, new ones accepted") {
   ts::postgres_server primary;
   test_postgres::create_owner(primary);
   workplace here{primary};
+  // A default that neither reservations nor claims can have.
+  here.db.run("ALTER DATABASE " + here.db.value("SELECT current_database()") +
+              " SET default_transaction_isolation = serializable");
   lease const used = here.acquire("account/1");
   lease const unused = here.acquire("account/2");
   {

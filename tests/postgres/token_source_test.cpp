@@ -162,6 +162,19 @@ TEST_CASE("token_source: a server that hangs, over TCP and the Unix socket") {
   }
 }
 
+TEST_CASE("token_source: destroyed while the server hangs, it does not wait for it") {
+  ts::postgres_server server;
+  test_postgres::create_owner(server);
+  test_postgres::database db{server};
+  auto warm = std::make_unique<database_tokens>(
+      postgres::token_source_options{.url = db.url(), .timeout = 200ms});
+  static_cast<void>(warm->reserve(1));
+  server.pause();
+  CHECK_THROWS_AS(static_cast<void>(warm->reserve(1)), token_source_unavailable);
+  CHECK(time_of([&] { warm.reset(); }) < 5s);  // libpq's least connect_timeout is 2 s
+  server.resume();
+}
+
 TEST_CASE("token_source: callers queue, each with a deadline of its own") {
   ts::postgres_server server;
   test_postgres::create_owner(server);
