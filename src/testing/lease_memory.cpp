@@ -141,6 +141,11 @@ void lease_memory::expire(std::string const& resource) {
   leases_.erase(resource);
 }
 
+void lease_memory::forget_all() {
+  lock const held{mutex_};
+  leases_.clear();
+}
+
 void lease_memory::set_available(bool available) {
   lock const held{mutex_};
   available_ = available;

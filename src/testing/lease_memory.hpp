@@ -34,6 +34,7 @@ class lease_memory {
   void remove_listener(void const* owner);
 
   void expire(std::string const& resource);
+  void forget_all();
   void set_available(bool available);
   void set_hanging(bool hanging);
 

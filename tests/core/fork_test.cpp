@@ -114,7 +114,7 @@ TEST_CASE("fork: a child may make a store of its own") {
   auto const lease = world.store->acquire({.resource = "a"});
   CHECK(status_of_child([] {
           scripted_world own;
-          auto const mine = own.store->acquire({.resource = "a", .ttl = 60ms});
+          auto const mine = own.store->acquire({.resource = "a", .ttl = 300ms});
           while (mine && own.store->counters().renewed < 2) std::this_thread::sleep_for(1ms);
           return mine && mine->remaining() > 0ms;
         }) == 0);

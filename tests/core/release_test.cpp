@@ -157,7 +157,7 @@ TEST_CASE("store destroyed before lease: the lease is lost and can still be give
 
 TEST_CASE("a store may be destroyed by the callback of a lease that is lost") {
   scripted_world world;
-  auto lease = world.store->acquire({.resource = "a", .ttl = 50ms, .renew = fg::renewal::none});
+  auto lease = world.store->acquire({.resource = "a", .ttl = 300ms, .renew = fg::renewal::none});
   std::atomic<bool> done{false};
   std::stop_callback const when_lost{lease->lost(), [&] {
                                        world.store.reset();

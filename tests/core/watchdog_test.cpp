@@ -88,7 +88,7 @@ TEST_CASE("a release in time never fires lost()") {
 
 TEST_CASE("callback that calls back: into the store and into the lease itself") {
   scripted_world world;
-  auto lease = world.store->acquire({.resource = "a", .ttl = 100ms, .renew = fg::renewal::none});
+  auto lease = world.store->acquire({.resource = "a", .ttl = 300ms, .renew = fg::renewal::none});
   REQUIRE(lease.has_value());
   std::optional<fg::lease> next;
   std::atomic<bool> done{false};
@@ -114,7 +114,7 @@ TEST_CASE("an observer may call back into the store") {
   };
   scripted_world world{{.observer = &observer}};
   store = world.store.get();
-  auto lease = world.store->acquire({.resource = "a", .ttl = 100ms});
+  auto lease = world.store->acquire({.resource = "a", .ttl = 300ms});
   REQUIRE(lease.has_value());
   CHECK(eventually([&] { return observer.count<fg::events::renewed>() >= 2; }));
   CHECK(lease->release() == fg::release_outcome::released);
