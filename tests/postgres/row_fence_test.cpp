@@ -337,11 +337,11 @@ TEST_CASE("row_fence: update_many takes the columns' own types") {
   }
   CHECK(here.db.value("SELECT ROW(m, p, j, k, n, t, b, v)::text FROM bank.typed") ==
         R"x((glad,2,"{""a"": ""b""}","[1, 2]",1.50,"2024-01-01 00:00:00+00","\\x00ff",abc))x");
-  for (auto const& [column, value] : {std::pair{"v", "abcd"}, {"p", "-1"}, {"a", "{1,2}"}}) {
-    CAPTURE(column);
+  for (auto const& bad : {std::pair{"v", "abcd"}, {"p", "-1"}, {"a", "{1,2}"}}) {
+    CAPTURE(bad.first);
     pqxx::work tx{db};
-    std::vector<row_fence::row_update> const one{{id, here.next(), {value}}};
-    CHECK_THROWS_AS((void)typed.update_many(tx, {column}, one), pqxx::sql_error);
+    std::vector<row_fence::row_update> const one{{id, here.next(), {bad.second}}};
+    CHECK_THROWS_AS((void)typed.update_many(tx, {bad.first}, one), pqxx::sql_error);
   }
 }
 

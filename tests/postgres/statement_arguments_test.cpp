@@ -96,7 +96,7 @@ TEST_CASE("statement_arguments: knows whether rows come back") {
     bool writes;
     bool returns_rows;
   };
-  for (auto const& [sql, writes, returns_rows] : {
+  for (expectation const& expected : {
            expectation{"SELECT 1", false, true},
            expectation{"(SELECT 1) UNION (SELECT 2)", false, true},
            expectation{"values (1)", false, true},
@@ -114,9 +114,9 @@ TEST_CASE("statement_arguments: knows whether rows come back") {
            expectation{"WITH a AS (DELETE FROM t RETURNING *) INSERT INTO u SELECT * FROM a", true,
                        false},
        }) {
-    CAPTURE(sql);
-    inlined_statement const found = inlined(sql, 0);
-    CHECK(found.writes == writes);
-    CHECK(found.returns_rows == returns_rows);
+    CAPTURE(expected.sql);
+    inlined_statement const found = inlined(expected.sql, 0);
+    CHECK(found.writes == expected.writes);
+    CHECK(found.returns_rows == expected.returns_rows);
   }
 }
