@@ -75,18 +75,25 @@ struct connection::wake_list {
 // while another caller sends: that one's send then fails and nothing follows from it.
 struct connection::stream {
   socket peer;
-  reply_parser parser;
+  reply_parser parser;  // the leader's
 
-  // The right to send, and with it everything below. Taken under the lock, given back without.
-  std::atomic<bool> sending = false;
+  // Under the lock; while `sending` is set, the rest belongs to the one who has set it, and to
+  // nobody else until that one has taken the lock again: the replies to what it sent can come
+  // before.
+  bool sending = false;
   std::string out;
   std::size_t sent = 0;     // of out
   std::uint64_t begin = 0;  // position of out in the stream
 
-  [[nodiscard]] bool all_sent() const noexcept { return out.empty(); }
+  [[nodiscard]] bool may_fill() const noexcept { return !sending && out.empty(); }
 
-  socket::status send() {
+  // Lets the lock go while it sends.
+  socket::status send(guard& held) {
+    sending = true;
+    held.unlock();
     auto const status = peer.send(out, sent);
+    held.lock();
+    sending = false;
     if (sent == out.size()) {
       begin += sent;
       sent = 0;
@@ -164,7 +171,7 @@ void connection::run(waiter& me, priority order) {
     } catch (std::bad_alloc const&) {  // then the leader sends it
     }
   }
-  if (held.owns_lock()) held.unlock();
+  held.unlock();
   wait(me);
 }
 
@@ -232,7 +239,7 @@ bool connection::step(guard& held, waiter& me, wake_list& wakes) {
          wakes);
   }
   if (!stream_) return make_connection(held, me, wakes, now);
-  if (under_way() == 0) {
+  if (under_way() == 0 && stream_->may_fill()) {
     if (!gather(held, now, wakes)) return true;
     take_batch(now);
   }
@@ -311,8 +318,7 @@ std::size_t connection::portion() const noexcept {
 // there is nothing to gain, and what waits in the queue of a server that hangs ends as not_sent.
 bool connection::may_overlap() const noexcept {
   return callers_ >= 2 * least_portion && queue_size_ >= portion() && under_way() > 0 &&
-         under_way() <= 2 * options_.longest_batch && stream_ &&
-         !stream_->sending.load(std::memory_order_acquire) && stream_->all_sent() && !closed_;
+         under_way() <= 2 * options_.longest_batch && stream_ && stream_->may_fill() && !closed_;
 }
 
 // From the queue to the stream's buffer, which is empty.
@@ -347,38 +353,41 @@ void connection::take_batch(time_point now) {
   ++counters_.batches;
 }
 
-// A batch sent by a caller that does not lead. Returns without the lock.
+// Batches sent by a caller that does not lead. What was queued while it sent, and finds nothing
+// under way any more, is its to send too: the leader has gone to read and will not look.
 void connection::send_batch(guard& held) {
   auto const to = stream_;
-  take_batch({});
-  to->sending.store(true, std::memory_order_relaxed);
-  held.unlock();
-  bool const broken = to->send() == socket::status::closed;
-  to->sending.store(false, std::memory_order_release);
-  if (broken) to->peer.interrupt();  // the leader learns it from its receive()
+  auto now = time_point{};
+  do {
+    take_batch(now);
+    if (to->send(held) == socket::status::closed) {
+      to->peer.interrupt();  // the leader learns it from its receive()
+      return;
+    }
+    now = clock::now();
+  } while (to == stream_ && to->may_fill() && under_way() == 0 && queue_.first != nullptr &&
+           !closed_);
 }
 
 // The leader's sending; false where the peer has gone.
 bool connection::transmit(guard& held) {
   auto& to = *stream_;
   auto status = socket::status::ok;
-  while (status == socket::status::ok && !to.sending.load(std::memory_order_acquire)) {
-    if (to.all_sent() && may_overlap()) take_batch({});
-    if (to.all_sent()) break;
-    to.sending.store(true, std::memory_order_relaxed);
-    held.unlock();
-    status = to.send();
-    to.sending.store(false, std::memory_order_release);
-    held.lock();
+  while (status == socket::status::ok && !to.sending) {
+    if (may_overlap()) take_batch({});
+    if (to.out.empty()) break;
+    status = to.send(held);
   }
   return status != socket::status::closed;
 }
 
 void connection::exchange(guard& held, waiter& me, wake_list& wakes) {
-  auto const until = std::min<time_point>(me.deadline, progress_ + options_.silence_limit);
   auto& with = *stream_;  // only the leader replaces it
   auto status = transmit(held) ? socket::status::ok : socket::status::closed;
-  bool const more = !with.sending.load(std::memory_order_acquire) && !with.all_sent();
+  bool const more = !with.sending && !with.out.empty();
+  auto const until = under_way() > 0
+                         ? std::min<time_point>(me.deadline, progress_ + options_.silence_limit)
+                         : me.deadline;
   held.unlock();
   std::array<char, receive_size> bytes;
   std::size_t arrived = 0;
@@ -437,9 +446,8 @@ void connection::finish(entry& one, wake_list& wakes) {
 void connection::drop(failure why, std::string const& error, wake_list& wakes) {
   if (stream_) ++counters_.drops;
   // Where another caller is sending at this moment, all of it counts as sent.
-  auto const sent_up_to = !stream_ || stream_->sending.load(std::memory_order_acquire)
-                              ? std::numeric_limits<std::uint64_t>::max()
-                              : stream_->begin + stream_->sent;
+  auto const sent_up_to = !stream_ || stream_->sending ? std::numeric_limits<std::uint64_t>::max()
+                                                       : stream_->begin + stream_->sent;
   stream_.reset();
   received_.clear();
   for (auto i = flight_.size(); i-- > flight_head_;) {
