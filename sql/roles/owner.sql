@@ -2,8 +2,9 @@
 --
 --   psql -f sql/roles/owner.sql [-v owner=fenceguard_owner]
 --
--- Run it as a role that may create roles and has the database; the two predefined roles it grants can be given by a
--- superuser, or by whoever holds them with ADMIN OPTION. Leave them out (-v takeover=off) where evict() is not wanted: errors
+-- Run it as a role that may create roles and has the database; one that is not a superuser first makes the owner and GRANTs it
+-- to itself, because only a member can give it the schema. The two predefined roles it grants can be given by a superuser, or
+-- by whoever holds them with ADMIN OPTION. Leave them out (-v takeover=off) where evict() is not wanted: errors
 -- then name the process that holds a resource, but not since when.
 \set ON_ERROR_STOP on
 \if :{?owner}
