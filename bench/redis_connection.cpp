@@ -4,11 +4,8 @@
 //
 //   bench_redis_connection [seconds per measurement] [rounds]
 #include <hiredis/hiredis.h>
-#include <sys/resource.h>
 
-#include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/throughput.hpp"
 #include "redis/connection.hpp"
 #include "redis/script.hpp"
 #include "servers/redis_server.hpp"
@@ -42,54 +40,10 @@ return {'GRANTED', string.format('%.0f', n), id}
 std::string key_of(int thread) { return "bench:{0}:" + std::to_string(thread); }
 constexpr char const* holder = "0123456789abcdef0123456789abcdef";
 
-using call_fn = std::function<bool()>;
-
-struct rate {
-  double calls;         // per second
-  double microseconds;  // of this process's processor time per call
-};
-
-double processor_seconds() {
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-         static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
-}
-
-rate measure(int threads, double seconds, std::function<call_fn(int)> const& make) {
-  std::atomic<bool> stop = false;
-  std::atomic<int> ready = 0;
-  std::atomic<bool> go = false;
-  std::vector<std::uint64_t> counts(static_cast<std::size_t>(threads) * 16);
-  std::vector<std::thread> all;
-  for (int i = 0; i < threads; ++i) {
-    all.emplace_back([&, i] {
-      auto const call = make(i);
-      if (!call()) std::abort();
-      ++ready;
-      go.wait(false);
-      std::uint64_t count = 0;
-      while (!stop.load(std::memory_order_relaxed)) {
-        if (!call()) std::abort();
-        ++count;
-      }
-      counts[static_cast<std::size_t>(i) * 16] = count;
-    });
-  }
-  while (ready < threads) std::this_thread::sleep_for(1ms);
-  auto const start = std::chrono::steady_clock::now();
-  auto const processor_before = processor_seconds();
-  go = true;
-  go.notify_all();
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  stop = true;
-  std::chrono::duration<double> const took = std::chrono::steady_clock::now() - start;
-  for (auto& one : all) one.join();
-  auto const processor = processor_seconds() - processor_before;
-  double total = 0;
-  for (auto one : counts) total += static_cast<double>(one);
-  return {total / took.count(), processor * 1e6 / total};
-}
+using fenceguard::bench::call_fn;
+using fenceguard::bench::measure;
+using fenceguard::bench::median;
+using fenceguard::bench::rate;
 
 rate blocking(int port, int threads, double seconds) {
   return measure(threads, seconds, [=](int i) -> call_fn {
@@ -143,26 +97,20 @@ int main(int argc, char** argv) {
   for (int threads : {1, 8, 32, 128}) {
     std::vector<std::pair<rate, rate>> seen;
     connection server{connection_options::from_url(parse_url(own_server.url()))};
-    for (int round = 0; round < rounds;
-         ++round) {  // side by side, so that both meet the same noise
+    // Side by side, so that both meet the same noise.
+    for (int round = 0; round < rounds; ++round) {
       auto const base = blocking(own_server.port(), threads, seconds);
       auto const ours = multiplexed(server, what, threads, seconds);
       seen.emplace_back(base, ours);
     }
-    auto const median = [&](auto of) {
-      std::vector<double> values;
-      for (auto const& one : seen) values.push_back(of(one));
-      std::sort(values.begin(), values.end());
-      return values[values.size() / 2];
-    };
     auto const counters = server.counters();
     std::printf("%7d %11.0f %13.0f %6.2f %12.1f %11.2f %11.2f\n", threads,
-                median([](auto& one) { return one.first.calls; }),
-                median([](auto& one) { return one.second.calls; }),
-                median([](auto& one) { return one.second.calls / one.first.calls; }),
+                median(seen, [](auto& one) { return one.first.calls; }),
+                median(seen, [](auto& one) { return one.second.calls; }),
+                median(seen, [](auto& one) { return one.second.calls / one.first.calls; }),
                 static_cast<double>(counters.commands) / static_cast<double>(counters.batches),
-                median([](auto& one) { return one.first.microseconds; }),
-                median([](auto& one) { return one.second.microseconds; }));
+                median(seen, [](auto& one) { return one.first.microseconds; }),
+                median(seen, [](auto& one) { return one.second.microseconds; }));
     std::fflush(stdout);
   }
 }
