@@ -24,31 +24,39 @@ void add_common_options(CLI::App& program, session& with) {
 int run_chosen(session const& with, std::ostream& err) try {
   return with.chosen();
 } catch (invalid_request const& bad) {
-  err << "fenceguard: " << bad.what() << '\n';
+  err << "fenceguard: " << message_of(bad) << '\n';
   return usage;
 } catch (lease_store_unavailable const& failed) {
-  err << "fenceguard: " << failed.what() << '\n';
+  err << "fenceguard: " << message_of(failed) << '\n';
   return unreachable;
 } catch (token_source_unavailable const& failed) {
-  err << "fenceguard: " << failed.what() << '\n';
+  err << "fenceguard: " << message_of(failed) << '\n';
   return unreachable;
 } catch (pqxx::broken_connection const& failed) {
-  err << "fenceguard: cannot reach PostgreSQL: " << failed.what() << '\n';
+  err << "fenceguard: cannot reach PostgreSQL: " << message_of(failed) << '\n';
   return unreachable;
 } catch (std::exception const& failed) {
-  err << "fenceguard: " << failed.what() << '\n';
+  err << "fenceguard: " << message_of(failed) << '\n';
   return finding;
 }
 
 }  // namespace
 
+std::string message_of(std::exception const& failed) {
+  std::string message = failed.what();
+  while (!message.empty() && message.back() == '\n') message.pop_back();
+  return message;
+}
+
 int run(int argc, char const* const* argv, std::ostream& out, std::ostream& err) {
   CLI::App program{"fenceguard: PostgreSQL refuses writes from a stale lock holder", "fenceguard"};
   session with;
   with.text_out = &out;
+  with.text_err = &err;
   add_common_options(program, with);
   add_migration_commands(program, with);
   add_database_commands(program, with);
+  add_doctor(program, with);
   try {
     program.parse(argc, argv);
   } catch (CLI::ParseError const& stop) {

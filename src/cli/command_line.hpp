@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <exception>
 #include <functional>
 #include <iosfwd>
 #include <string>
@@ -19,9 +20,13 @@ struct session {
   bool json = false;
   report out{};
   std::ostream* text_out = nullptr;  ///< For output that is no report: SQL, DDL.
+  std::ostream* text_err = nullptr;  ///< For remarks beside the output.
   /// Set by the chosen command's callback; returns an exit status.
   std::function<int()> chosen{};
 };
+
+/// What the error says, without the line ends that the server puts there.
+std::string message_of(std::exception const& failed);
 
 /// Parses and runs. Never throws: errors are printed to `err` and become exit statuses. One thread.
 int run(int argc, char const* const* argv, std::ostream& out, std::ostream& err);
@@ -29,5 +34,6 @@ int run(int argc, char const* const* argv, std::ostream& out, std::ostream& err)
 // Each adds commands to the program; one function for each file of commands.
 void add_database_commands(CLI::App& program, session& with);   // database_commands.cpp
 void add_migration_commands(CLI::App& program, session& with);  // migration_commands.cpp
+void add_doctor(CLI::App& program, session& with);              // doctor.cpp
 
 }  // namespace fenceguard::cli

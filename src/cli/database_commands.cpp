@@ -1,49 +1,11 @@
 #include <memory>
 #include <ostream>
-#include <pqxx/pqxx>
 
 #include "cli/command_line.hpp"
+#include "cli/database.hpp"
 
 namespace fenceguard::cli {
 namespace {
-
-/// Opens a connection and says what to do where the schema is missing.
-class database {
- public:
-  explicit database(session const& with) : connection_{with.database_url}, tx_{connection_} {
-    auto const found = tx_.exec("SELECT to_regnamespace('fenceguard') IS NOT NULL");
-    if (!found[0][0].as<bool>()) {
-      throw std::runtime_error{"the database has no schema fenceguard; run: fenceguard migrate"};
-    }
-  }
-
-  template <class... Args>
-  pqxx::result exec(std::string const& sql, Args&&... args) {
-    return tx_.exec_params(sql, std::forward<Args>(args)...);
-  }
-
- private:
-  pqxx::connection connection_;
-  pqxx::nontransaction tx_;
-};
-
-nlohmann::ordered_json value_of(pqxx::field const& field) {
-  constexpr pqxx::oid bool_type = 16;
-  constexpr pqxx::oid int8_type = 20;
-  constexpr pqxx::oid int4_type = 23;
-  if (field.is_null()) return nullptr;
-  if (field.type() == bool_type) return field.as<bool>();
-  if (field.type() == int8_type || field.type() == int4_type) return field.as<std::int64_t>();
-  return field.as<std::string>();
-}
-
-void add_rows(report& out, pqxx::result const& rows) {
-  for (auto const& row : rows) {
-    std::vector<std::pair<std::string, nlohmann::ordered_json>> line;
-    for (auto const& field : row) line.emplace_back(field.name(), value_of(field));
-    out.add(line);
-  }
-}
 
 int print_rows(session& with, pqxx::result const& rows, std::string const& none) {
   add_rows(with.out, rows);
@@ -52,7 +14,8 @@ int print_rows(session& with, pqxx::result const& rows, std::string const& none)
 }
 
 int show_all(session& with) {
-  database db{with};
+  database db{with.database_url};
+  db.require_schema();
   return print_rows(
       with,
       db.exec("SELECT (SELECT max(version) FROM fenceguard.schema_version) AS schema_version,"
@@ -66,12 +29,13 @@ int show_all(session& with) {
 }
 
 int show_resource(session& with, std::string const& resource) {
-  database db{with};
+  database db{with.database_url};
+  db.require_schema();
   auto const rows = db.exec(
       "SELECT f.resource, f.token, f.holder, f.claimed_at, i.pid AS open_in, i.state"
       " FROM fenceguard.fence f LEFT JOIN fenceguard.in_flight i ON i.resource = f.resource"
       " WHERE f.resource = $1",
-      resource);
+      {resource});
   print_rows(with, rows, "No grant has claimed " + resource + " yet.");
   return rows.empty() ? finding : done;
 }
@@ -84,19 +48,24 @@ int change_table(session& with, pqxx::result const& statements) {
 }
 
 int evict(session& with, std::string const& resource, std::int64_t below) {
-  database db{with};
-  auto const ended =
-      below > 0 ? db.exec("SELECT * FROM fenceguard.evict($1, $2)", resource, below)
-                : db.exec("SELECT * FROM fenceguard.evict($1, 9007199254740991)", resource);
-  return print_rows(with, ended, "No open claim of " + resource + " had to be ended.");
+  constexpr std::int64_t above_all = 9007199254740992;  // 2^53, one past the last token
+  database db{with.database_url};
+  db.require_schema();
+  auto const ended = db.exec("SELECT pid, token FROM fenceguard.evict($1, $2)",
+                             {resource, below > 0 ? below : above_all});
+  print_rows(with, ended, "No open claim of " + resource + " was ended.");
+  // A claim that must not be ended is left alone, and the server says so.
+  for (auto const& warning : db.notices()) *with.text_err << warning;
+  return db.notices().empty() ? done : finding;
 }
 
 int forget(session& with, std::string const& age, int batch) {
-  database db{with};
+  database db{with.database_url};
+  db.require_schema();
   return print_rows(with,
                     db.exec("SELECT fenceguard.forget_fences($1::interval, $2) AS fences,"
                             " fenceguard.forget_keys($1::interval, $2) AS stored_answers",
-                            age, batch),
+                            {age, batch}),
                     "");
 }
 
@@ -125,11 +94,13 @@ void add_table_command(CLI::App& program, session& with, std::string const& name
   command->add_flag("--dry-run", *dry_run, "Print the statements and change nothing");
   command->callback([&with, table, pattern, dry_run, function, takes_template] {
     with.chosen = [&with, table, pattern, dry_run, function, takes_template] {
-      database db{with};
+      database db{with.database_url};
+      db.require_schema();
       std::string const call = "SELECT * FROM fenceguard." + function + "($1::text::regclass, ";
-      return change_table(
-          with, takes_template ? db.exec(call + "$2, $3) AS statement", *table, *pattern, *dry_run)
-                               : db.exec(call + "$2) AS statement", *table, *dry_run));
+      return change_table(with,
+                          takes_template
+                              ? db.exec(call + "$2, $3) AS statement", {*table, *pattern, *dry_run})
+                              : db.exec(call + "$2) AS statement", {*table, *dry_run}));
     };
   });
 }
