@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <fenceguard/core/errors.hpp>
+#include <fenceguard/testing/manual_clock.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -149,8 +150,26 @@ TEST_CASE("max_hold ends a lease that is renewed") {
   CHECK(held > 900ms);
   CHECK(world.store->counters().renewed >= 2);
   CHECK(observer.reasons() == std::vector{fg::events::loss_reason::held_too_long});
-  // The server does not keep it longer either.
-  CHECK(eventually([&] { return !world.store->inspect("a").has_value(); }, 2s));
+}
+
+TEST_CASE("the last renewal asks for no more than max_hold has left") {
+  fg::testing::manual_clock clock;
+  scripted_world world{{.clock = &clock}};
+  std::atomic<std::chrono::milliseconds> asked{0ms};
+  world.acts->on_renew([&](auto batch, auto deadline) {
+    for (auto& item : batch) {
+      asked = item.ttl;
+      world.memory->renew(item, deadline);
+    }
+  });
+  auto const lease = world.store->acquire({.resource = "a", .ttl = 9s, .max_hold = 10s});
+  REQUIRE(lease.has_value());
+  clock.advance(3s);
+  CHECK(eventually([&] { return world.store->counters().renewed == 1; }));
+  CHECK(asked.load() == 7s);
+  clock.advance(7s);
+  CHECK(lease->remaining() == 0ms);
+  CHECK_FALSE(world.store->inspect("a").has_value());
 }
 
 TEST_CASE("a lease of a max_hold below its ttl asks for no more than that") {
@@ -210,4 +229,16 @@ TEST_CASE("a renewal that is answered after the lease was released changes nothi
   releaser.join();
   CHECK(lease->remaining() == 0ms);
   CHECK(world.store->counters().held == 0);
+  // It does not come back either: another lease shows when its next renewal would have been.
+  std::atomic<int> again{0};
+  world.acts->on_renew([&](auto batch, auto deadline) {
+    for (auto& item : batch) {
+      if (item.resource == "a") ++again;
+      world.memory->renew(item, deadline);
+    }
+  });
+  auto const seen = world.store->counters().renewed;
+  auto const other = world.store->acquire({.resource = "b", .ttl = 300ms});
+  CHECK(eventually([&] { return world.store->counters().renewed >= seen + 5; }));
+  CHECK(again == 0);
 }

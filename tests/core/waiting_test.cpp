@@ -4,6 +4,7 @@
 #include <atomic>
 #include <fenceguard/core/errors.hpp>
 #include <fenceguard/testing/lease_store.hpp>
+#include <fenceguard/testing/manual_clock.hpp>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -57,34 +58,53 @@ TEST_CASE("a caller without a wait asks once, also where others wait") {
   waiter.join();
 }
 
-TEST_CASE("a release by the same store wakes the one who waits, long before its next poll") {
-  scripted_world world;
-  for (int round = 0; round < 20; ++round) {
-    auto held = world.store->acquire({.resource = "a", .ttl = 1h});
-    REQUIRE(held.has_value());
-    std::optional<fg::lease> got;
-    std::thread waiter{[&] { got = world.store->acquire({.resource = "a", .wait = 30s}); }};
-    REQUIRE(eventually([&] { return world.acts->watches == round + 1; }));
-    CHECK(held->release() == fg::release_outcome::released);
-    waiter.join();
-    CHECK(got.has_value());
-  }
+namespace {
+
+/// Lets one caller wait while the clock stands still, so that no poll is ever due; calls `free` and
+/// says whether the caller had the lease then.
+template <class Free>
+bool gets_it_without_a_poll(scripted_world& world, fg::testing::manual_clock& clock,
+                            Free const& free) {
+  std::atomic<bool> got{false};
+  std::thread waiter{
+      [&] { got = world.store->acquire({.resource = "a", .wait = 1h}).has_value(); }};
+  bool const waits = eventually([&] { return world.acts->watches == 1; });
+  free();
+  bool const woken = eventually([&] { return got.load(); }, 10s);
+  clock.advance(2h);
+  waiter.join();
+  return waits && woken;
 }
 
-TEST_CASE("a hint wakes the one who waits; a hint that is lost costs a poll only") {
-  auto const run = [](bool hint) {
-    scripted_world world;
-    static_cast<void>(world.memory->try_acquire(attempt_on("a", 1h)));
-    std::optional<fg::lease> got;
-    std::thread waiter{[&] { got = world.store->acquire({.resource = "a", .wait = 30s}); }};
-    REQUIRE(eventually([&] { return world.acts->acquires >= 6; }));  // the pauses have grown
+}  // namespace
+
+TEST_CASE("a release by the same store wakes the one who waits") {
+  fg::testing::manual_clock clock;
+  scripted_world world{{.clock = &clock}};
+  auto held = world.store->acquire({.resource = "a", .ttl = 24h});
+  REQUIRE(held.has_value());
+  CHECK(gets_it_without_a_poll(world, clock, [&] { static_cast<void>(held->release()); }));
+}
+
+TEST_CASE("a hint wakes the one who waits") {
+  fg::testing::manual_clock clock;
+  scripted_world world{{.clock = &clock}};
+  static_cast<void>(world.memory->try_acquire(attempt_on("a", 24h)));
+  CHECK(gets_it_without_a_poll(world, clock, [&] {
     world.memory->expire("a");
-    if (hint) world.acts->hint("a");
-    waiter.join();
-    return got.has_value();
-  };
-  CHECK(run(true));
-  CHECK(run(false));
+    world.acts->hint("a");
+  }));
+}
+
+TEST_CASE("a hint that is lost costs a poll only") {
+  scripted_world world;
+  static_cast<void>(world.memory->try_acquire(attempt_on("a", 1h)));
+  std::optional<fg::lease> got;
+  std::thread waiter{[&] { got = world.store->acquire({.resource = "a", .wait = 1h}); }};
+  REQUIRE(eventually([&] { return world.acts->acquires >= 6; }));  // the pauses have grown
+  world.memory->expire("a");
+  waiter.join();
+  CHECK(got.has_value());
 }
 
 TEST_CASE("polling is never put off beyond the time that the holder has left") {
@@ -194,27 +214,64 @@ TEST_CASE("a head of the line that leaves passes its turn on") {
   CHECK(second.has_value());
 }
 
-TEST_CASE("those who wait behind a head without an answer are not told busy") {
-  scripted_world world{{.command_timeout = 500ms}};
-  std::atomic<bool> hang{true};
+TEST_CASE("when the head of the line fails, the next one asks at once") {
+  fg::testing::manual_clock clock;
+  scripted_world world{{.clock = &clock}};
+  static_cast<void>(world.memory->try_acquire(attempt_on("a", 24h)));
+  std::atomic<bool> thrown{false};
+  std::thread head{[&] {
+    try {
+      static_cast<void>(world.store->acquire({.resource = "a", .wait = 1h}));
+    } catch (fg::schema_mismatch const&) {
+      thrown = true;
+    }
+  }};
+  CHECK(eventually([&] { return world.acts->watches == 1; }));
+  std::atomic<bool> asking{false};
+  std::atomic<bool> fail{false};
   world.acts->on_acquire([&](backend::attempt const& what) -> backend::acquire_answer {
-    while (hang && fg::boottime::now() < what.deadline) std::this_thread::sleep_for(1ms);
-    if (hang) return backend::unknown{"no answer"};
-    return world.memory->try_acquire(what);
+    if (asking.exchange(true)) return world.memory->try_acquire(what);
+    CHECK(eventually([&] { return fail.load(); }));
+    throw fg::schema_mismatch{"run migrate"};
   });
-  std::atomic<int> unavailable{0};
-  std::vector<std::thread> callers;
-  for (int i = 0; i < 4; ++i) {
-    callers.emplace_back([&] {
-      try {
-        static_cast<void>(world.store->acquire({.resource = "a", .wait = 50ms}));
-      } catch (fg::lease_store_unavailable const&) {
-        ++unavailable;
-      }
-    });
-  }
-  for (auto& one : callers) one.join();
-  CHECK(unavailable == 4);
+  world.acts->hint("a");
+  CHECK(eventually([&] { return asking.load(); }));
+  std::atomic<bool> got{false};
+  std::thread next{[&] { got = world.store->acquire({.resource = "a", .wait = 1h}).has_value(); }};
+  std::this_thread::sleep_for(20ms);  // so that it stands in line; it would get the lease otherwise
+  world.memory->expire("a");
+  fail = true;
+  CHECK(eventually([&] { return got.load(); }, 10s));
+  clock.advance(2h);
+  head.join();
+  next.join();
+  CHECK(thrown);
+}
+
+TEST_CASE("those who wait behind a head without an answer are not told busy") {
+  scripted_world world{{.command_timeout = 1s}};
+  static_cast<void>(world.memory->try_acquire(attempt_on("a", 1h)));
+  std::atomic<int> hanging{0};
+  auto const is_unavailable = [&](std::chrono::milliseconds wait) {
+    try {
+      static_cast<void>(world.store->acquire({.resource = "a", .wait = wait}));
+    } catch (fg::lease_store_unavailable const&) {
+      return true;
+    }
+    return false;
+  };
+  bool head_was_told = false;
+  std::thread head{[&] { head_was_told = is_unavailable(500ms); }};
+  CHECK(eventually([&] { return world.acts->watches == 1; }));
+  world.acts->on_acquire([&](backend::attempt const& what) -> backend::acquire_answer {
+    ++hanging;
+    while (fg::boottime::now() < what.deadline) std::this_thread::sleep_for(1ms);
+    return backend::unknown{"no answer"};
+  });
+  CHECK(eventually([&] { return hanging == 1; }));
+  CHECK(is_unavailable(10ms));
+  head.join();
+  CHECK(head_was_told);
 }
 
 TEST_CASE("100 waiters on one resource ask the server less than 5 times for each grant") {
