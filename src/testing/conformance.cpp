@@ -6,9 +6,9 @@
 
 namespace fenceguard::testing {
 
-void expect(bool held, std::string const& what, std::source_location const& where) {
+void expect(bool held, std::string const& what, call_site where) {
   if (held) return;
-  throw conformance_failure{std::string{where.file_name()} + ":" + std::to_string(where.line()) +
+  throw conformance_failure{std::string{where.file} + ":" + std::to_string(where.line) +
                             ": expected: " + what};
 }
 
@@ -41,7 +41,7 @@ void conformance_world::resume() {
 }
 
 lease conformance_world::must_acquire(fenceguard::lease_store& store, lease_request const& request,
-                                      std::source_location const& where) const {
+                                      call_site where) const {
   auto got = store.acquire(request);
   expect(got.has_value(), "a grant of " + request.resource + ", not busy", where);
   return std::move(*got);

@@ -57,7 +57,8 @@ class grant {
 
   /// Whether a refused claim in `database` may be healed by one advance(): only before the grant's
   /// first claim there was accepted and committed. Later a refusal means that a newer grant has
-  /// claimed, and is final. `database` is any stable name of the database.
+  /// claimed, and is final. Also false once an outcome is unknown: a claim may have been committed
+  /// then. `database` is any stable name of the database.
   [[nodiscard]] bool may_heal(std::string const& database) const;
 
   /// Says that a claim of this grant was accepted and committed in `database`.

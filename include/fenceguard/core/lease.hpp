@@ -64,6 +64,9 @@ class lease {
   /// or was released before; nothing was deleted and nothing needs to be done. `unknown`: the store
   /// did not answer; the release is tried again in the background until the ttl is over, and can
   /// only ever delete this grant's own lease. None of these is an error, and it never throws.
+  ///
+  /// Waits up to the store's command_timeout, and not at all for a lease that has run out. After
+  /// the end of its store it is tried once, and `unknown` is left to run out with its ttl.
   release_outcome release() noexcept;
 
   /// The shared state behind the handle, for code that guards a resource with it.

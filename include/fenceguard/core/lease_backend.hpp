@@ -92,7 +92,8 @@ class lease_backend {
   [[nodiscard]] virtual acquire_answer try_acquire(attempt const& what) = 0;
 
   /// Extends the leases that still belong to their holders; never takes one again. Fills `answer`,
-  /// `sent_at` and `validity` of each item. Does not throw.
+  /// `sent_at` and `validity` of each item; a `validity` left at zero means that nothing was won.
+  /// Called from one thread at a time, with at most 1024 items. Does not throw.
   virtual void renew(std::span<renew_item> batch, time_point deadline) noexcept = 0;
 
   /// Deletes the lease if it still belongs to `holder`. Also undoes an unknown acquisition. Does
@@ -110,7 +111,8 @@ class lease_backend {
   [[nodiscard]] virtual std::optional<holder_info> inspect(std::string_view resource,
                                                            time_point deadline) = 0;
 
-  /// Hints are optional: a store that has none is polled.
+  /// Hints are optional: a store that has none is polled. Told when somebody begins to wait for a
+  /// resource and when nobody does any more, one call at a time; must not wait for an answer.
   virtual void watch(std::string const& /*resource*/) {}
   virtual void unwatch(std::string const& /*resource*/) noexcept {}
   /// Called once, before any other call. The sink outlives the backend.

@@ -61,9 +61,13 @@ class lease_store {
   /// under way when it ends). Nothing is the answer "busy", or that `request.stop` was requested;
   /// it is not an error.
   ///
-  /// Throws invalid_request for a bad request; lease_store_unavailable where the store does not
-  /// serve; token_source_unavailable or schema_mismatch where a token was needed and there was
-  /// none. After a throw nothing is held: what may have been applied is undone in the background.
+  /// Callers of one store who wait for one resource are served in the order in which they came, and
+  /// only the first of them asks the servers.
+  ///
+  /// Throws invalid_request for a bad request; lease_store_unavailable where the store did not
+  /// serve to the end of the wait, or granted too late for the ttl to be of use;
+  /// token_source_unavailable or schema_mismatch where a token was needed and there was none. After
+  /// a throw nothing is held: what may have been applied is undone in the background.
   [[nodiscard]] std::optional<lease> acquire(lease_request const& request);
 
   /// Takes all the leases or none. Waits, answers and throws as acquire() does.
