@@ -21,5 +21,7 @@ SELECT format('GRANT EXECUTE ON FUNCTION %s TO %I', p.oid::pg_catalog.regprocedu
 SELECT format('GRANT SELECT ON %s TO %I', c.oid::pg_catalog.regclass, :'operator')
   FROM pg_catalog.pg_class c
  WHERE c.relnamespace = 'fenceguard'::pg_catalog.regnamespace
-   AND c.relname IN ('in_flight', 'fence', 'server_state', 'recorded_objects', 'protected_tables', 'audit')
+   AND c.relname IN ('in_flight', 'fence', 'token_counter', 'server_state', 'recorded_objects', 'protected_tables', 'audit')
 \gexec
+-- How many keys there are and how old they are, never the answers.
+GRANT SELECT (created_at, expires_at) ON fenceguard.idempotency TO :"operator";
