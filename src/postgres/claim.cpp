@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "postgres/row_statement.hpp"
 #include "postgres/server_errors.hpp"
 #include "postgres/statement.hpp"
 
@@ -51,16 +52,17 @@ void claim::take_tokens() {
 }
 
 std::string claim::arguments(libpqxx::connection_base& db) const {
-  std::string resources = "ARRAY[";
-  std::string tokens = "ARRAY[";
-  std::string holders = "ARRAY[";
+  array_text resources;
+  array_text tokens;
+  array_text holders;
   for (std::size_t i = 0; i < grants_.size(); ++i) {
-    char const* const separator = i == 0 ? "" : ",";
-    resources += separator + libpqxx::quoted(db, grants_[i]->resource());
-    tokens += separator + std::to_string(tokens_[i].value());
-    holders += separator + libpqxx::quoted(db, grants_[i]->holder());
+    resources.add(grants_[i]->resource());
+    tokens.add(std::to_string(tokens_[i].value()));
+    holders.add(grants_[i]->holder());
   }
-  return resources + "]::text[], " + tokens + "]::bigint[], " + holders + "]::text[]";
+  return libpqxx::quoted(db, std::move(resources).text()) + ", " +
+         libpqxx::quoted(db, std::move(tokens).text()) + ", " +
+         libpqxx::quoted(db, std::move(holders).text());
 }
 
 bool claim::mend(std::exception const& failed, pqxx::transaction_base& outside) {

@@ -17,8 +17,8 @@ bool says_standby_wait_cancelled(std::vector<std::string> const& messages) {
 }
 
 char const* const hear_warnings =
-    "pg_catalog.set_config('client_min_messages', CASE pg_catalog.current_setting("
-    "'client_min_messages') WHEN 'error' THEN 'warning' ELSE pg_catalog.current_setting("
-    "'client_min_messages') END, true)";
+    "CASE WHEN pg_catalog.current_setting('client_min_messages') "
+    "OPERATOR(pg_catalog.=) 'error' "
+    "THEN pg_catalog.set_config('client_min_messages', 'warning', true) END";
 
 }  // namespace fenceguard::postgres

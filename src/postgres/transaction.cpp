@@ -6,6 +6,7 @@
 #include "postgres/commit_doubt.hpp"
 #include "postgres/idempotency.hpp"
 #include "postgres/libpqxx.hpp"
+#include "postgres/record_text.hpp"
 #include "postgres/server_errors.hpp"
 #include "postgres/statement.hpp"
 
@@ -36,29 +37,22 @@ transaction_options checked(transaction_options options) {
   return options;
 }
 
-// What open_guarded() answered; to_json() writes times alike under every DateStyle and TimeZone.
+// What open_guarded() answered, in the server's text forms.
 struct opening {
   bool replayed = false;
   std::string answer{};
   std::string fingerprint{};
   std::string xid{};
   std::string started_at{};
-  std::string previous_xids{};
-  std::string previous_ats{};
+  std::string previous_xids{};  // an array
+  std::string previous_ats{};   // an array
   std::string database{};
 };
 
-constexpr char const* opening_columns =
-    "SELECT o.replayed, o.answer, pg_catalog.encode(o.fingerprint, 'hex'), o.xid, "
-    "pg_catalog.to_json(o.started_at), pg_catalog.to_json(o.previous_xids), "
-    "pg_catalog.to_json(o.previous_ats), o.database_identity FROM fenceguard.open_guarded(";
-
 opening read_opening(pqxx::result const& rows) {
-  auto const text = [&](int column) {
-    auto const field = rows[0][column];
-    return field.is_null() ? std::string{} : std::string{field.c_str()};
-  };
-  return opening{.replayed = rows[0][0].as<bool>(),
+  auto const fields = read_record(rows[0][0].c_str());
+  auto const text = [&](std::size_t column) { return fields.at(column).value_or(""); };
+  return opening{.replayed = text(0) == "t",
                  .answer = text(1),
                  .fingerprint = text(2),
                  .xid = text(3),
@@ -120,7 +114,8 @@ class transaction::implementation {
 
   void open(pqxx::connection& db);
   pqxx::result try_open();
-  void accept(opening const& opened);
+  void accept(pqxx::result const& rows);
+  void tell_times_in_iso(opening& opened);
   void roll_back_session() noexcept;
   [[noreturn]] void throw_lost(std::string const& when);
   void require_session();
@@ -146,7 +141,7 @@ void transaction::implementation::open(pqxx::connection& db) {
   for (;;) {
     claim_.take_tokens();
     try {
-      accept(read_opening(try_open()));
+      accept(try_open());
       return;
     } catch (std::exception const& failed) {
       if (!session_->pin.holds()) {
@@ -170,17 +165,36 @@ pqxx::result transaction::implementation::try_open() {
   std::string message = "BEGIN ISOLATION LEVEL ";
   message += isolation_words(options_.level);
   message += " READ WRITE; ";
-  message += opening_columns;
+  message += "SELECT fenceguard.open_guarded(";
   message += claim_.arguments(db) + ", ";
   message += key_ ? libpqxx::quoted(db, key_->scope) + ", " + libpqxx::quoted(db, key_->key) +
                         ", " + libpqxx::quoted(db, json_text(key_->request, "request"))
                   : "NULL, NULL, NULL";
   message += ", " + std::to_string(options_.patience.count());
-  message += ", " + std::to_string(idle.count()) + ") o";
+  message += ", " + std::to_string(idle.count());
+  message += "), pg_catalog.current_setting('DateStyle')";
   return libpqxx::send_message(session_->carrier, message);
 }
 
-void transaction::implementation::accept(opening const& opened) {
+// Times are told to resolve() over another connection, which may read them in another way, and the
+// abbreviation of a time zone says nothing for certain: only ISO's form will do. To claim again is
+// harmless, and finds what the first claim found.
+void transaction::implementation::tell_times_in_iso(opening& opened) {
+  auto& db = libpqxx::connection_of(session_->carrier);
+  auto const rows = libpqxx::send_message(
+      session_->carrier,
+      "SELECT pg_catalog.to_json(o.started_at) OPERATOR(pg_catalog.#>>) '{}', "
+      "pg_catalog.translate(pg_catalog.to_json(o.previous_ats)::pg_catalog.text, '[]', '{}') "
+      "FROM fenceguard.open_guarded(" +
+          claim_.arguments(db) + ", NULL, NULL, NULL, NULL, NULL) o");
+  opened.started_at = rows[0][0].c_str();
+  opened.previous_ats = rows[0][1].c_str();
+}
+
+void transaction::implementation::accept(pqxx::result const& rows) {
+  opening opened = read_opening(rows);
+  bool const iso = std::string_view{rows[0][1].c_str()}.starts_with("ISO");
+  if (!opened.replayed && !iso) tell_times_in_iso(opened);
   opened_ = opened;
   if (!opened.replayed) {
     state_ = state::open;
@@ -259,19 +273,22 @@ pqxx::result transaction::implementation::exec(std::string const& sql, parameter
 
 std::string transaction::implementation::closing_message(nlohmann::json const* answer) {
   auto& db = libpqxx::connection_of(session_->carrier);
-  std::string message =
-      std::string{"SELECT "} + hear_warnings + ", fenceguard.close_guarded('" + opened_.xid + "', ";
+  std::string message = std::string{"SELECT "} + hear_warnings + ", ";
   if (key_) {
-    message += libpqxx::quoted(db, key_->scope) + ", " + libpqxx::quoted(db, key_->key) +
-               ", pg_catalog.decode('" + opened_.fingerprint + "', 'hex'), " +
-               libpqxx::quoted(db, json_text(*answer, "answer")) + ", " +
-               std::to_string(claim_.highest_token().value()) +
-               ", pg_catalog.make_interval(hours => " + std::to_string(key_->retention.count()) +
-               ")";
+    message +=
+        "fenceguard.close_guarded('" + opened_.xid + "', " + libpqxx::quoted(db, key_->scope) +
+        ", " + libpqxx::quoted(db, key_->key) + ", " + libpqxx::quoted(db, opened_.fingerprint) +
+        ", " + libpqxx::quoted(db, json_text(*answer, "answer")) + ", " +
+        std::to_string(claim_.highest_token().value()) + ", pg_catalog.make_interval(hours => " +
+        std::to_string(key_->retention.count()) + "))";
   } else {
-    message += "NULL, NULL, NULL, NULL, NULL, NULL";
+    // The function would look at no more than this, and costs more than all the rest of COMMIT.
+    message +=
+        "CASE WHEN pg_catalog.pg_current_xact_id_if_assigned() OPERATOR(pg_catalog.=) '" +
+        opened_.xid +
+        "' THEN NULL ELSE fenceguard.close_guarded(NULL, NULL, NULL, NULL, NULL, NULL, NULL) END";
   }
-  return message + "); COMMIT";
+  return message + "; COMMIT";
 }
 
 void transaction::implementation::commit(nlohmann::json const* answer) {
@@ -354,31 +371,31 @@ commit_state transaction::implementation::resolve(pqxx::connection& db) {
 
 commit_state transaction::implementation::resolve_by_key(pqxx::transaction_base& with) {
   auto& db = libpqxx::connection_of(with);
-  auto const started = nlohmann::json::parse(opened_.started_at).get<std::string>();
   auto const rows = libpqxx::send_message(
       with, std::string{own_transaction} + "SELECT outcome FROM fenceguard.resolve_key(" +
-                libpqxx::quoted(db, key_->scope) + ", " + libpqxx::quoted(db, key_->key) +
-                ", pg_catalog.decode('" + opened_.fingerprint + "', 'hex'), " +
-                std::to_string(options_.patience.count()) + ", " + libpqxx::quoted(db, started) +
-                ")");
+                libpqxx::quoted(db, key_->scope) + ", " + libpqxx::quoted(db, key_->key) + ", " +
+                libpqxx::quoted(db, opened_.fingerprint) + ", " +
+                std::to_string(options_.patience.count()) + ", " +
+                libpqxx::quoted(db, opened_.started_at) + ")");
   return commit_state_of(rows[0][0].as<std::string>());
 }
 
 commit_state transaction::implementation::resolve_by_fences(pqxx::transaction_base& with) {
   auto& db = libpqxx::connection_of(with);
-  auto const started = nlohmann::json::parse(opened_.started_at).get<std::string>();
-  auto const xids = nlohmann::json::parse(opened_.previous_xids);
-  auto const ats = nlohmann::json::parse(opened_.previous_ats);
-  auto const literal = [&](nlohmann::json const& value) {
-    return value.is_null() ? std::string{"NULL"} : libpqxx::quoted(db, value.get<std::string>());
+  // One element of an array, by the server's own reading of it.
+  auto const element = [&](std::string const& array, char const* type, std::size_t index) {
+    return "(" + libpqxx::quoted(db, array) + "::pg_catalog." + type + "[])[" +
+           std::to_string(index + 1) + "]";
   };
   // The transaction is one whole: what is known of one of its claims is known of all.
   for (std::size_t i = 0; i < claim_.grants().size(); ++i) {
     auto const rows = libpqxx::send_message(
         with, std::string{own_transaction} + "SELECT fenceguard.resolve(" +
                   libpqxx::quoted(db, claim_.grants()[i]->resource()) + ", '" + opened_.xid +
-                  "', " + libpqxx::quoted(db, started) + ", " + literal(xids.at(i)) + ", " +
-                  literal(ats.at(i)) + ", " + std::to_string(options_.patience.count()) + ")");
+                  "', " + libpqxx::quoted(db, opened_.started_at) + ", " +
+                  element(opened_.previous_xids, "xid8", i) + ", " +
+                  element(opened_.previous_ats, "timestamptz", i) + ", " +
+                  std::to_string(options_.patience.count()) + ")");
     commit_state const found = commit_state_of(rows[0][0].as<std::string>());
     if (found != commit_state::unknown) return found;
   }

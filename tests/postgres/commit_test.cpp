@@ -21,7 +21,7 @@ namespace ts = fenceguard::test_servers;
 namespace {
 
 // COMMIT itself; "READ COMMITTED" goes to the server before.
-constexpr char const* commit_bytes = "); COMMIT";
+constexpr char const* commit_bytes = "; COMMIT";
 
 struct cut_commit {
   explicit cut_commit(workplace& where) : here{where} {}
