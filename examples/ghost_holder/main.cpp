@@ -94,7 +94,8 @@ void report(ledger::state const& books) {
                     : "WRONG, " +
                           std::to_string(books.balance + books.paid - ledger::opening_balance) +
                           " out of nothing")
-            << "\n" << std::endl;
+            << "\n"
+            << std::endl;
 }
 
 int direct(std::string const& database_url) {
@@ -111,7 +112,8 @@ int direct(std::string const& database_url) {
   outcome const plain = play("plain", db);
   report(plain.books);
 
-  std::cout << "2. fenceguard (the same lock and a fencing token that PostgreSQL checks)" << std::endl;
+  std::cout << "2. fenceguard (the same lock and a fencing token that PostgreSQL checks)"
+            << std::endl;
   outcome const fenced = play("fenced", db);
   try {
     pqxx::work tx{db};

@@ -19,7 +19,7 @@ using fg::tests::scripted_world;
 
 TEST_CASE("starved renewal thread: lost() is requested in time all the same") {
   recording_observer observer;
-  scripted_world world{{.observer = &observer}};
+  scripted_world world{{.clock_drift = 0.5, .observer = &observer}};
   std::atomic<bool> let_go{false};
   world.acts->on_renew([&](auto batch, auto) {
     CHECK(eventually([&] { return let_go.load(); }));  // hangs far beyond its deadline

@@ -17,7 +17,7 @@ enum class verdict {
   row_missing,  ///< There is no such row (or row-level security hides it): nothing was written.
                 ///< With `current` set: it can be read but not written (a policy or a trigger
                 ///< forbids it).
-  row_exists,  ///< insert() only: the row was there already.
+  row_exists,   ///< insert() only: the row was there already.
 };
 
 [[nodiscard]] char const* to_string(verdict verdict) noexcept;
