@@ -113,7 +113,8 @@ class transaction::implementation {
   };
 
   void open(pqxx::connection& db);
-  pqxx::result try_open();
+  pqxx::result try_open(std::string const& claims);
+  bool replay_without_claim();
   void accept(pqxx::result const& rows);
   void tell_times_in_iso(opening& opened);
   void roll_back_session() noexcept;
@@ -139,9 +140,14 @@ class transaction::implementation {
 void transaction::implementation::open(pqxx::connection& db) {
   session_.emplace(db);
   for (;;) {
-    claim_.take_tokens();
     try {
-      accept(try_open());
+      claim_.take_tokens();
+    } catch (error const&) {
+      if (replay_without_claim()) return;
+      throw;
+    }
+    try {
+      accept(try_open(claim_.arguments(libpqxx::connection_of(session_->carrier))));
       return;
     } catch (std::exception const& failed) {
       if (!session_->pin.holds()) {
@@ -158,7 +164,25 @@ void transaction::implementation::open(pqxx::connection& db) {
   }
 }
 
-pqxx::result transaction::implementation::try_open() {
+// A repeat is answered also where its holder could not claim any more.
+bool transaction::implementation::replay_without_claim() {
+  if (!key_) return false;
+  try {
+    auto const rows =
+        with_own_errors(failed_call::own_function, [&] { return try_open("'{}', '{}', '{}'"); });
+    if (read_opening(rows).replayed) {
+      accept(rows);
+      return true;
+    }
+    roll_back_session();
+    return false;
+  } catch (std::exception const&) {
+    roll_back_session();
+    throw;
+  }
+}
+
+pqxx::result transaction::implementation::try_open(std::string const& claims) {
   auto& db = libpqxx::connection_of(session_->carrier);
   milliseconds const idle =
       options_.max_idle > milliseconds{0} ? options_.max_idle : claim_.shortest_ttl();
@@ -166,7 +190,7 @@ pqxx::result transaction::implementation::try_open() {
   message += isolation_words(options_.level);
   message += " READ WRITE; ";
   message += "SELECT fenceguard.open_guarded(";
-  message += claim_.arguments(db) + ", ";
+  message += claims + ", ";
   message += key_ ? libpqxx::quoted(db, key_->scope) + ", " + libpqxx::quoted(db, key_->key) +
                         ", " + libpqxx::quoted(db, json_text(key_->request, "request"))
                   : "NULL, NULL, NULL";

@@ -199,6 +199,28 @@ TEST_CASE("commit: after an unknown outcome a lease that is lost cannot go on") 
   CHECK(tx->resolve(other) == commit_state::not_committed);
 }
 
+TEST_CASE(
+    "commit: after an unknown outcome and the loss of the lease, a repeat is still answered") {
+  workplace here;
+  cut_commit cut{here};
+  lease const held = here.acquire("account/1");
+  idempotency_key const key{.scope = "s", .key = "k", .request = {{"amount", 300}}};
+  auto const tx = cut.debit(held, key, ts::reaction::cut_after);
+  here.leases.expire("account/1");
+  pqxx::connection other{here.db.url()};
+  CHECK(tx->resolve(other) == commit_state::committed);
+  transaction const repeat{other, held, key};
+  CHECK(repeat.replay() == nlohmann::json("done"));
+  // What was never stored needs a claim, and the lease for it is gone.
+  idempotency_key fresh = key;
+  fresh.key = "other";
+  CHECK_THROWS_AS((transaction{other, held, fresh}), lease_lost);
+  fresh = key;
+  fresh.request = {{"amount", 999}};
+  CHECK_THROWS_AS((transaction{other, held, fresh}), key_reused);
+  CHECK(here.db.balance(1) == 700);
+}
+
 TEST_CASE("commit: what the server refuses is a definite no") {
   workplace here;
   here.db.run(

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fenceguard/core/errors.hpp>
 #include <fenceguard/postgres/token_source.hpp>
+#include <fstream>
 #include <future>
 #include <vector>
 
@@ -101,6 +102,36 @@ TEST_CASE("token_source: a database without the schema names the command to run"
   test_postgres::database bare{test_postgres::shared_server(), false};
   CHECK_THROWS_WITH_AS(static_cast<void>(database_tokens{bare.url()}.reserve(1)),
                        doctest::Contains("`fenceguard migrate`"), schema_mismatch);
+}
+
+TEST_CASE("token_source: a wrong password is reported, and not shown") {
+  ts::postgres_server server;
+  server.query("CREATE ROLE careful LOGIN PASSWORD 'right'");
+  std::ofstream{server.data_directory() / "pg_hba.conf"}
+      << "local all all trust\nhost all careful 127.0.0.1/32 scram-sha-256\n";
+  server.reload();
+  auto const url = [&](std::string const& password) {
+    return "postgresql://careful:" + password + "@127.0.0.1:" + std::to_string(server.port()) +
+           "/postgres";
+  };
+  REQUIRE(ts::eventually([&] {  // the new rules are in force
+    try {
+      pqxx::connection const wrong{url("guessed")};
+      return false;
+    } catch (pqxx::broken_connection const&) {
+      return true;
+    }
+  }));
+  database_tokens wrong{url("guessed")};
+  try {
+    (void)wrong.reserve(1);
+    FAIL("a wrong password was accepted");
+  } catch (token_source_unavailable const& failed) {
+    CHECK(std::string{failed.what()}.find("password") != std::string::npos);
+    CHECK(std::string{failed.what()}.find("guessed") == std::string::npos);
+  }
+  database_tokens right{url("right")};
+  CHECK_THROWS_AS(static_cast<void>(right.reserve(1)), schema_mismatch);  // it got in
 }
 
 TEST_CASE("token_source: goes on after its connection was ended") {
