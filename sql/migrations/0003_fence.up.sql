@@ -82,7 +82,7 @@ BEGIN
   EXCEPTION WHEN lock_not_available THEN
     RETURN -1;  -- the block's rollback has put lock_timeout back
   END;
-  RETURN greatest(0, patience_ms - (date_part('epoch', clock_timestamp() - began) * 1000)::int);
+  RETURN patience_ms - least(patience_ms, (date_part('epoch', clock_timestamp() - began) * 1000)::int);
 END $$;
 
 CREATE FUNCTION fenceguard.await_fence(resource text, patience_ms int) RETURNS int
