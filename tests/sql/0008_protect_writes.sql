@@ -90,7 +90,7 @@ SELECT is(app.raised($$SELECT app.claim('account/54'); INSERT INTO app.account V
 SELECT matches(:'copied'::text, 'ERROR:  TF002: unguarded write to app.account', 'COPY');
 BEGIN;
 SELECT app.claim('account/54') AS x, app.claim('account/55') AS y \gset
-COPY app.account (id, balance) FROM STDIN CSV;
+COPY app.account (id, balance) FROM STDIN (DELIMITER ',');
 54,0
 55,0
 \.

@@ -10,15 +10,19 @@ t=$(sql "$application" "$database" -c 'SELECT fenceguard.reserve_tokens(10)')
 sql "$application" "$database" -c "SELECT fenceguard.claim('copy/1', $t, 'h')" >/dev/null
 
 # pg_dump and restore into the same cluster
-sql "$administrator" "$database" -c "CREATE DATABASE $copy"
-PGUSER=$administrator pg_dump -n fenceguard "$database" | PGUSER=$administrator psql -qAtX -d "$copy" >/dev/null
-is "$(sql "$application" "$copy" -c "SELECT fenceguard.claim('copy/1', $((t + 1)), 'h')" 2>&1 | grep -c 'the server was promoted or restored')" 1 "a restored dump refuses claims at first"
-n=$(sql "$application" "$copy" -c 'SELECT fenceguard.reserve_tokens(1)')
-is "$((n > t + 10))" 1 "its tokens start above what the dump had given out"
-is "$(sql "$application" "$copy" -c "SELECT fenceguard.claim('copy/1', $((t + 1)), 'h')" 2>&1 | grep -c "stale token: presented $((t + 1)), current $n")" 1 "grants from before are refused"
-is "$(sql "$application" "$copy" -c "SELECT claimed_xid IS NOT NULL FROM fenceguard.claim('copy/1', $n, 'h')")" t "new ones are accepted"
-is "$(sql "$application" "$copy" -c "SELECT count(*) FROM fenceguard.altered_objects()")" 0 "the restored schema is as recorded"
-sql "$administrator" "$database" -c "DROP DATABASE $copy"
+if [[ " ${FENCEGUARD_TEST_SKIP:-} " == *" pg_dump "* ]]; then
+  for number in 1 2 3 4 5; do echo "ok $number - # SKIP no pg_dump for this server"; done
+else
+  sql "$administrator" "$database" -c "CREATE DATABASE $copy"
+  PGUSER=$administrator pg_dump -n fenceguard "$database" | PGUSER=$administrator psql -qAtX -d "$copy" >/dev/null
+  is "$(sql "$application" "$copy" -c "SELECT fenceguard.claim('copy/1', $((t + 1)), 'h')" 2>&1 | grep -c 'the server was promoted or restored')" 1 "a restored dump refuses claims at first"
+  n=$(sql "$application" "$copy" -c 'SELECT fenceguard.reserve_tokens(1)')
+  is "$((n > t + 10))" 1 "its tokens start above what the dump had given out"
+  is "$(sql "$application" "$copy" -c "SELECT fenceguard.claim('copy/1', $((t + 1)), 'h')" 2>&1 | grep -c "stale token: presented $((t + 1)), current $n")" 1 "grants from before are refused"
+  is "$(sql "$application" "$copy" -c "SELECT claimed_xid IS NOT NULL FROM fenceguard.claim('copy/1', $n, 'h')")" t "new ones are accepted"
+  is "$(sql "$application" "$copy" -c "SELECT count(*) FROM fenceguard.altered_objects()")" 0 "the restored schema is as recorded"
+  sql "$administrator" "$database" -c "DROP DATABASE $copy"
+fi
 
 # A copy of the files: the next reservation sees it.
 sql "$administrator" postgres -c "CREATE DATABASE $copy TEMPLATE $database"
