@@ -9,11 +9,13 @@ DO $$
 BEGIN
   -- One migrator at a time; the key is the word "migrate" in ASCII.
   PERFORM pg_catalog.pg_advisory_xact_lock(30796665482998885);
-  IF pg_catalog.to_regclass('fenceguard.schema_version') IS NOT NULL THEN
+  -- Looked up in the catalog itself: after the wait for another migrator, to_regclass() may answer from before.
+  IF EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+              WHERE n.nspname = 'fenceguard' AND c.relname = 'schema_version') THEN
     RAISE EXCEPTION 'migration 1 is already applied' USING ERRCODE = 'duplicate_object';
   END IF;
   -- CREATE SCHEMA IF NOT EXISTS would demand CREATE on the database even where the schema exists.
-  IF pg_catalog.to_regnamespace('fenceguard') IS NULL THEN
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace n WHERE n.nspname = 'fenceguard') THEN
     CREATE SCHEMA fenceguard;
   END IF;
 END $$;
