@@ -113,7 +113,8 @@ CREATE VIEW fenceguard.row_fence_trigger AS
   SELECT t.tgrelid::regclass AS relation, t.tgname::text AS name, t.tgenabled IN ('O', 'A') AS enabled,
          t.tgparentid <> 0 AS cloned
     FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
-    WHERE NOT t.tgisinternal AND p.pronamespace = 'fenceguard'::regnamespace
+    WHERE (NOT t.tgisinternal OR t.tgparentid <> 0)  -- before 15 a partition's clone counts as internal
+      AND p.pronamespace = 'fenceguard'::regnamespace
       AND p.proname IN ('refuse_token', 'check_tokens');
 
 -- Gives a table the column fencing_token and its guard: an UPDATE must raise the row's token. Returns the statements, in

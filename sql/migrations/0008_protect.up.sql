@@ -373,7 +373,8 @@ CREATE VIEW fenceguard.protection_trigger AS
     JOIN pg_proc AS p ON p.oid = t.tgfoid
     JOIN pg_class AS c ON c.oid = t.tgrelid
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE NOT t.tgisinternal AND p.pronamespace = 'fenceguard'::regnamespace
+    WHERE (NOT t.tgisinternal OR t.tgparentid <> 0)  -- before 15 a partition's clone counts as internal
+      AND p.pronamespace = 'fenceguard'::regnamespace
       AND p.proname IN ('protect_key', 'check_statement', 'check_row', 'refuse_truncate');
 
 -- Protects a table: from now on a row of it is written only by a transaction that has claimed the row's resource.

@@ -164,7 +164,7 @@ SELECT 'warning', c.qualified, format('trigger %I runs after the row fence''s', 
        'BEFORE triggers run in the order of their names; this one can lower the token of a row that moves to another partition',
        format('ALTER TRIGGER %I ON %s RENAME TO <a name that begins with a letter>;', t.tgname, c.qualified)
   FROM token_column AS c
-  JOIN pg_trigger AS t ON t.tgrelid = c.oid AND NOT t.tgisinternal
+  JOIN pg_trigger AS t ON t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgparentid <> 0)
     AND t.tgtype::int & 19 = 19   -- FOR EACH ROW, BEFORE, UPDATE
     AND t.tgname::text COLLATE "C" > '~fenceguard_token_before'
   WHERE EXISTS (SELECT FROM fenceguard.row_fence_trigger AS f WHERE f.relation = c.oid)
