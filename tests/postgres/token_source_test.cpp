@@ -105,7 +105,7 @@ TEST_CASE("token_source: a database without the schema names the command to run"
 }
 
 TEST_CASE("token_source: a wrong password is reported, and not shown") {
-  ts::postgres_server server;
+  ts::postgres_server server{{.configuration = {{"password_encryption", "scram-sha-256"}}}};
   server.query("CREATE ROLE careful LOGIN PASSWORD 'right'");
   std::ofstream{server.data_directory() / "pg_hba.conf"}
       << "local all all trust\nhost all careful 127.0.0.1/32 scram-sha-256\n";
