@@ -113,7 +113,9 @@ TEST_CASE("every export format keeps the SQL whole and switches the tool's own t
       {export_format::goose, "-- +goose NO TRANSACTION"},
       {export_format::dbmate, "-- migrate:up transaction:false"},
       {export_format::liquibase, "runInTransaction:false"}};
-  for (auto const& [format, mark] : formats) {
+  for (auto const& pair : formats) {
+    export_format const format = pair.first;
+    char const* const mark = pair.second;
     CAPTURE(mark);
     std::string all;
     for (auto const& file : fg::cli::export_migration(step, format)) all += file.text;
