@@ -110,7 +110,8 @@ lease_backend::lease_backend(settings how, token_source& tokens)
       blocks_{tokens,
               {how_.block_size, how_.observer},
               [this](unsigned partition, std::string const& ticket, fencing_token first,
-                     std::int64_t count) { return offer(partition, ticket, first, count); }} {}
+                     std::int64_t count) { return offer(partition, ticket, first, count); }},
+      numbering_{tokens, how_.observer} {}
 
 lease_backend::~lease_backend() = default;
 
@@ -119,6 +120,7 @@ void lease_backend::close() noexcept {
   main_.shutdown();
   renewals_.shutdown();
   blocks_.close();
+  numbering_.close();
 }
 
 auto lease_backend::try_acquire(attempt const& what) -> acquire_answer {
@@ -197,7 +199,7 @@ auto lease_backend::number(attempt const& what, time_point sent_at, time_point d
   auto const now = boottime::now();
   std::optional<fencing_token> token;
   try {
-    token = blocks_.reserve_one(now + (deadline - now) * 7 / 8);  // the rest is for what follows
+    token = numbering_.reserve_one(now + (deadline - now) * 7 / 8);  // the rest is for what follows
   } catch (error const& failed) {
     if (release(what.resource, what.holder, what.deadline) != release_outcome::unknown) throw;
     return unknown{failed.what()};
@@ -346,7 +348,7 @@ auto lease_backend::advance_from_block(advance_call const& call) -> advance_answ
 // The number first, the test of the hold after it: the other order would let a holder that was
 // paused in between end up with a higher number than its successor.
 auto lease_backend::advance_numbered(advance_call const& call) -> advance_answer {
-  auto const token = blocks_.reserve_one(call.deadline);
+  auto const token = numbering_.reserve_one(call.deadline);
   if (token.value() <= call.above) {
     throw token_source_unavailable{
         "the token source is behind the database: it reserved " + std::to_string(token.value()) +

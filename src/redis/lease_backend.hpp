@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/grant_numbering.hpp"
 #include "redis/connection.hpp"
 #include "redis/key_space.hpp"
 #include "redis/lease_scripts.hpp"
@@ -111,6 +112,7 @@ class lease_backend final : public fenceguard::lease_backend {
   /// When the server last refused to show its identity; it is asked again after a while.
   std::atomic<boottime::rep> identity_hidden_at_{0};
   token_blocks blocks_;
+  grant_numbering numbering_;
 };
 
 }  // namespace fenceguard::redis

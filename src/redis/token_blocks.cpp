@@ -47,8 +47,8 @@ void token_blocks::fetch(unsigned partition, std::string_view ticket, time_point
   check_usable();
   std::unique_lock held{signals_->mutex};
   auto const job = enqueue(partition, ticket);
-  wait_for(held, job, deadline);
-  if (job->failure) raise(*job->failure);
+  wait_for(held, *job, deadline);
+  if (job->failure) job->failure->raise();
 }
 
 void token_blocks::fetch_ahead(unsigned partition, std::string_view ticket) {
@@ -62,18 +62,7 @@ void token_blocks::throw_recent_failure(unsigned partition, std::chrono::microse
   std::lock_guard const held{signals_->mutex};
   if (partition >= recent_.size() || !recent_[partition]) return;
   auto const& recent = *recent_[partition];
-  if (boottime::now() - recent.at < max_age) raise(recent.what);
-}
-
-fencing_token token_blocks::reserve_one(time_point deadline) {
-  check_usable();
-  auto const job = std::make_shared<single_job>();
-  std::unique_lock held{signals_->mutex};
-  singles_.push_back(job);
-  start_thread();
-  wait_for(held, job, deadline);
-  if (job->failure) raise(*job->failure);
-  return *job->token;
+  if (boottime::now() - recent.at < max_age) recent.what.raise();
 }
 
 // A request for the same ticket is the same request. One for another ticket is not: the reservation
@@ -105,10 +94,9 @@ void token_blocks::check_usable() const {
   }
 }
 
-template <class Job>
-void token_blocks::wait_for(std::unique_lock<std::mutex>& held, Job const& job,
+void token_blocks::wait_for(std::unique_lock<std::mutex>& held, block_job const& job,
                             time_point deadline) {
-  while (!job->done) {
+  while (!job.done) {
     if (closing_) throw token_source_unavailable{"the lease store is being closed"};
     auto const left = deadline - boottime::now();
     if (left <= left.zero()) {
@@ -121,10 +109,9 @@ void token_blocks::wait_for(std::unique_lock<std::mutex>& held, Job const& job,
 void token_blocks::run() noexcept {
   std::unique_lock held{signals_->mutex};
   for (;;) {
-    signals_->work.wait(held, [this] { return closing_ || !blocks_.empty() || !singles_.empty(); });
+    signals_->work.wait(held, [this] { return closing_ || !blocks_.empty(); });
     if (closing_) return;
-    if (!singles_.empty()) serve_singles(held);
-    if (!blocks_.empty() && !closing_) serve_block(held);
+    serve_block(held);
   }
 }
 
@@ -142,74 +129,20 @@ void token_blocks::serve_block(std::unique_lock<std::mutex>& held) {
   signals_->done.notify_all();
 }
 
-// All who wait now have taken their holds already, so one reservation numbers them all.
-void token_blocks::serve_singles(std::unique_lock<std::mutex>& held) {
-  auto const jobs = std::exchange(singles_, {});
-  held.unlock();
-  std::optional<fencing_token> first;
-  auto const failure = reserve(static_cast<std::int64_t>(jobs.size()), first);
-  held.lock();
-  std::int64_t offset = 0;
-  for (auto const& job : jobs) {
-    if (first) job->token.emplace(first->value() + offset++);
-    job->failure = failure;
-    job->done = true;
-  }
-  signals_->done.notify_all();
-}
-
 std::optional<token_blocks::failed> token_blocks::reserve_and_offer(block_job const& job) {
-  std::optional<fencing_token> first;
-  auto failure = reserve(how_.block_size, first);
-  if (failure) return failure;
+  auto const [first, failure] = reserve(source_, how_.block_size, how_.observer);
+  if (!first) return failure;
   auto const answer = offer_(job.partition, job.ticket, *first, how_.block_size);
   auto const partition = std::to_string(job.partition);
   tell(events::tokens_reserved{partition, *first, how_.block_size, answer == offer_answer::taken});
   if (answer != offer_answer::behind) return std::nullopt;
-  return failed{failure_kind::unavailable,
+  return failed{failed::kind::unavailable,
                 "the token source went backwards: it reserved " + std::to_string(first->value()) +
                     ", which Redis has had before; is it the same database as before?"};
 }
 
-std::optional<token_blocks::failed> token_blocks::reserve(std::int64_t count,
-                                                          std::optional<fencing_token>& first) {
-  auto kind = failure_kind::unavailable;
-  std::string message;
-  try {
-    first = source_.reserve(count);
-    if (first->value() <= fencing_token::max_value - count) return std::nullopt;
-    first.reset();
-    message = "the token source has come to the end of the range of tokens";
-  } catch (schema_mismatch const& e) {
-    kind = failure_kind::schema;
-    message = e.what();
-  } catch (invalid_request const& e) {
-    kind = failure_kind::invalid;
-    message = e.what();
-  } catch (std::exception const& e) {
-    message = e.what();
-  } catch (...) {
-    message = "the token source threw something that is no std::exception";
-  }
-  tell(events::store_error{"reserve tokens", message});
-  return failed{kind, std::move(message)};
-}
-
 void token_blocks::tell(event const& what) noexcept {
   if (how_.observer != nullptr) how_.observer->on_event(what);
-}
-
-// Each caller gets an exception of its own: one shared object would be written to by all of them.
-void token_blocks::raise(failed const& what) {
-  switch (what.kind) {
-    case failure_kind::schema:
-      throw schema_mismatch{what.message};
-    case failure_kind::invalid:
-      throw invalid_request{what.message};
-    case failure_kind::unavailable:
-      break;
-  }
-  throw token_source_unavailable{what.message};
 }
 
 }  // namespace fenceguard::redis

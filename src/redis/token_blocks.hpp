@@ -18,10 +18,11 @@
 #include <thread>
 #include <vector>
 
+#include "core/reservation.hpp"
+
 namespace fenceguard::redis {
 
-/// Asks the token source, for a store whose data sets give out tokens from blocks, and for grants
-/// that are numbered one by one.
+/// Asks the token source, for a store whose data sets give out tokens from blocks.
 ///
 /// The source has a time limit of its own, longer perhaps than a caller's. So one thread, started
 /// at the first need, does the asking; callers wait for it until their own deadlines, and what
@@ -66,27 +67,15 @@ class token_blocks {
   /// threw, where it failed less than `max_age` ago and none has succeeded since.
   void throw_recent_failure(unsigned partition, std::chrono::microseconds max_age);
 
-  /// One token for one grant. Throws as fetch() does.
-  [[nodiscard]] fencing_token reserve_one(time_point deadline);
-
   /// Ends waiting calls, refuses later ones, and waits for a reservation that is under way.
   void close() noexcept;
 
  private:
-  enum class failure_kind { unavailable, schema, invalid };
-  struct failed {
-    failure_kind kind;
-    std::string message;
-  };
+  using failed = reservation_failure;
   struct block_job {
     unsigned partition;
     std::string ticket;
     bool done = false;
-    std::optional<failed> failure{};
-  };
-  struct single_job {
-    bool done = false;
-    std::optional<fencing_token> token{};
     std::optional<failed> failure{};
   };
   struct recent_failure {
@@ -94,20 +83,15 @@ class token_blocks {
     failed what;
   };
   using block_ptr = std::shared_ptr<block_job>;
-  using single_ptr = std::shared_ptr<single_job>;
 
   block_ptr enqueue(unsigned partition, std::string_view ticket);
   void start_thread();
   void check_usable() const;
-  template <class Job>
-  void wait_for(std::unique_lock<std::mutex>& held, Job const& job, time_point deadline);
+  void wait_for(std::unique_lock<std::mutex>& held, block_job const& job, time_point deadline);
   void run() noexcept;
   void serve_block(std::unique_lock<std::mutex>& held);
-  void serve_singles(std::unique_lock<std::mutex>& held);
   std::optional<failed> reserve_and_offer(block_job const& job);
-  std::optional<failed> reserve(std::int64_t count, std::optional<fencing_token>& first);
   void tell(event const& what) noexcept;
-  [[noreturn]] static void raise(failed const& what);
 
   token_source& source_;
   settings const how_;
@@ -127,7 +111,6 @@ class token_blocks {
   // Under the mutex.
   bool closing_ = false;
   std::deque<block_ptr> blocks_;  // the first one stays until it has been served
-  std::vector<single_ptr> singles_;
   std::vector<std::optional<recent_failure>> recent_;  // by partition
 };
 
