@@ -33,7 +33,9 @@ class redis_under_examination {
   }
 
   redis::server_version version() {
-    return redis::ask_version(connection_, boottime::now() + patience);
+    return redis::ask_version([this](redis::command const& what) {
+      return connection_.call(what, boottime::now() + patience);
+    });
   }
 
  private:

@@ -104,9 +104,10 @@ constexpr char const* no_primary = "the server is a replica and cannot give leas
 lease_backend::lease_backend(settings how, token_source& tokens)
     : how_{std::move(how)},
       scripts_{lease_scripts::get()},
-      main_{how_.server},
-      renewals_{how_.server},
-      last_{how_.server},
+      main_{how_.servers, how_.keys.partitions()},
+      renewals_{how_.servers, how_.keys.partitions()},
+      last_{how_.servers, how_.keys.partitions()},
+      server_clocks_{std::make_unique<server_clock[]>(how_.keys.partitions())},
       blocks_{tokens,
               {how_.block_size, how_.observer},
               [this](unsigned partition, std::string const& ticket, fencing_token first,
@@ -141,12 +142,12 @@ auto lease_backend::acquire_from_block(attempt const& what, time_point deadline,
   unsigned late = 0;
   for (;;) {
     fresh_ticket const ticket{what.holder, next_ticket_++};
-    numeral const execute_by{server_clock_.at(deadline)};
+    numeral const execute_by{server_clocks_[partition].at(deadline)};
     std::array<std::string_view, 2> const keys{lease, tokens};
     std::array<std::string_view, 6> const arguments{
         what.holder, ttl, ticket, execute_by, how_.keys.partitions_text(), what.label};
     auto const sent_at = how_.clock->now();
-    auto const outcome = run_timed(scripts_.acquire, {keys, arguments}, deadline);
+    auto const outcome = run_timed(scripts_.acquire, {keys, arguments}, partition, deadline);
     auto const& answer = outcome.answer;
     auto const word = answer[0].text();
     if (word == "GRANTED") {
@@ -164,7 +165,7 @@ auto lease_backend::acquire_from_block(attempt const& what, time_point deadline,
                                    std::chrono::microseconds{answer[2].integer().value_or(0)});
       return again{pause_after(answer[2])};
     } else if (word == "LATE") {
-      check_version(deadline);
+      check_version(partition, deadline);
       if (late++ == most_late) return not_applied{"acquire: the request came after its time"};
     } else if (word == "NO_IDENTITY") {
       note_hidden_identity();
@@ -177,18 +178,19 @@ auto lease_backend::acquire_from_block(attempt const& what, time_point deadline,
 
 auto lease_backend::acquire_numbered(attempt const& what, time_point deadline,
                                      std::string_view lease) -> acquire_answer {
+  auto const partition = how_.keys.partition_of(what.resource);
   numeral const ttl{what.ttl.count()};
   for (unsigned late = 0;; ++late) {
-    numeral const execute_by{server_clock_.at(deadline)};
+    numeral const execute_by{server_clocks_[partition].at(deadline)};
     std::array<std::string_view, 1> const keys{lease};
     std::array<std::string_view, 4> const arguments{what.holder, ttl, execute_by, what.label};
     auto const sent_at = how_.clock->now();
-    auto const outcome = run_timed(scripts_.hold, {keys, arguments}, deadline);
+    auto const outcome = run_timed(scripts_.hold, {keys, arguments}, partition, deadline);
     auto const word = outcome.answer[0].text();
     if (word == "HELD") return number(what, sent_at, deadline, lease);
     if (word == "BUSY") return busy_for(outcome.answer[2]);
     if (word != "LATE") return refused(outcome);
-    check_version(deadline);
+    check_version(partition, deadline);
     if (late == most_late) return not_applied{"acquire: the request came after its time"};
   }
 }
@@ -217,11 +219,12 @@ auto lease_backend::number(attempt const& what, time_point sent_at, time_point d
 
 result lease_backend::confirm(std::string_view resource, std::string_view lease,
                               std::string_view holder, fencing_token token, time_point deadline) {
-  auto const tokens = how_.keys.tokens(how_.keys.partition_of(resource));
+  auto const partition = how_.keys.partition_of(resource);
+  auto const tokens = how_.keys.tokens(partition);
   numeral const number{token.value()};
   std::array<std::string_view, 2> const keys{lease, tokens};
   std::array<std::string_view, 2> const arguments{holder, number};
-  return run(scripts_.confirm, {keys, arguments}, deadline);
+  return run(scripts_.confirm, {keys, arguments}, partition, deadline);
 }
 
 auto lease_backend::refused(result const& outcome) -> acquire_answer {
@@ -249,18 +252,18 @@ void lease_backend::renew_all(std::span<renew_item> batch, time_point deadline) 
     std::array<std::string_view, 2> arguments;
   };
   std::vector<words> texts(batch.size());
-  std::vector<script_call> calls(batch.size());
+  std::vector<route::routed_call> calls(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) {
     auto& text = texts[i];
     text.key = how_.keys.lease(batch[i].resource);
     text.ttl = std::to_string(batch[i].ttl.count());
     text.keys = {text.key};
     text.arguments = {batch[i].holder, text.ttl};
-    calls[i] = {text.keys, text.arguments};
+    calls[i] = {how_.keys.partition_of(batch[i].resource), {text.keys, text.arguments}};
     batch[i].answer = renew_answer::unknown;
   }
   auto const sent_at = how_.clock->now();
-  auto const outcomes = evaluate_all(renewals_, scripts_.renew, calls, deadline);
+  auto const outcomes = renewals_.evaluate_all(scripts_.renew, calls, deadline);
   result const* failed = nullptr;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     auto const word = outcomes[i].answer[0].text();
@@ -286,7 +289,8 @@ release_outcome lease_backend::release(std::string_view resource, std::string_vi
     auto const lease = how_.keys.lease(resource);
     std::array<std::string_view, 1> const keys{lease};
     std::array<std::string_view, 1> const arguments{holder};
-    auto const outcome = run(scripts_.release, {keys, arguments}, real_time(deadline));
+    auto const outcome = run(scripts_.release, {keys, arguments}, how_.keys.partition_of(resource),
+                             real_time(deadline));
     auto const word = outcome.answer[0].text();
     if (word == "RELEASED") return release_outcome::released;
     if (word == "ALREADY_LOST") return release_outcome::already_lost;
@@ -319,7 +323,7 @@ auto lease_backend::advance_from_block(advance_call const& call) -> advance_answ
     std::array<std::string_view, 2> const keys{call.lease, tokens};
     std::array<std::string_view, 4> const arguments{call.holder, ticket, above,
                                                     how_.keys.partitions_text()};
-    auto const outcome = run_timed(scripts_.advance, {keys, arguments}, call.deadline);
+    auto const outcome = run_timed(scripts_.advance, {keys, arguments}, partition, call.deadline);
     auto const& answer = outcome.answer;
     auto const word = answer[0].text();
     if (word == "GRANTED") {
@@ -374,7 +378,8 @@ auto lease_backend::not_advanced(result const& outcome) -> advance_answer {
 std::optional<holder_info> lease_backend::inspect(std::string_view resource, time_point deadline) {
   auto const lease = how_.keys.lease(resource);
   std::array<std::string_view, 1> const keys{lease};
-  auto const outcome = run(scripts_.inspect, {keys, {}}, real_time(deadline));
+  auto const outcome =
+      run(scripts_.inspect, {keys, {}}, how_.keys.partition_of(resource), real_time(deadline));
   auto const word = outcome.answer[0].text();
   if (word == "FREE") return std::nullopt;
   if (word == "NOT_PRIMARY") throw lease_store_unavailable{no_primary};
@@ -386,15 +391,17 @@ std::optional<holder_info> lease_backend::inspect(std::string_view resource, tim
   return info;
 }
 
-result lease_backend::run(script const& what, script_call const& with, time_point deadline) {
-  auto outcome = evaluate(closed_ ? last_ : main_, what, with, deadline);
-  if (!outcome.replied()) server_clock_.forget();
+result lease_backend::run(script const& what, script_call const& with, unsigned partition,
+                          time_point deadline) {
+  auto outcome = (closed_ ? last_ : main_).evaluate(what, with, partition, deadline);
+  if (!outcome.replied()) server_clocks_[partition].forget();
   return outcome;
 }
 
-result lease_backend::run_timed(script const& what, script_call const& with, time_point deadline) {
-  auto outcome = run(what, with, deadline);
-  if (auto const now = outcome.answer[1].integer()) server_clock_.observe(*now);
+result lease_backend::run_timed(script const& what, script_call const& with, unsigned partition,
+                                time_point deadline) {
+  auto outcome = run(what, with, partition, deadline);
+  if (auto const now = outcome.answer[1].integer()) server_clocks_[partition].observe(*now);
   return outcome;
 }
 
@@ -424,7 +431,7 @@ token_blocks::offer_answer lease_backend::offer(unsigned partition, std::string 
   std::array<std::string_view, 1> const keys{tokens};
   std::array<std::string_view, 4> const arguments{ticket, from, limit, low};
   auto const outcome =
-      run(scripts_.offer, {keys, arguments}, boottime::now() + how_.command_timeout);
+      run(scripts_.offer, {keys, arguments}, partition, boottime::now() + how_.command_timeout);
   auto const word = outcome.answer[0].text();
   if (word == "TAKEN") return answer::taken;
   if (word == "BEHIND") return answer::behind;
@@ -445,13 +452,14 @@ server_error lease_backend::fail(result const& from, std::string_view operation)
   return verdict;
 }
 
-void lease_backend::check_version(time_point deadline) {
+void lease_backend::check_version(unsigned partition, time_point deadline) {
   if (version_checked_) return;
-  auto const version = ask_version(main_, deadline);
+  auto const version =
+      ask_version([&](command const& what) { return main_.call(what, partition, deadline); });
   if (version.answered) version_checked_ = true;
   if (!version.too_old) return;
   version_checked_ = false;
-  server_clock_.forget();  // so that the next request comes by here as well
+  server_clocks_[partition].forget();  // so that the next request comes by here as well
   throw invalid_request{"Redis " + version.text + " is too old: fenceguard needs 6.2 or later"};
 }
 

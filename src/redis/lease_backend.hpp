@@ -7,24 +7,27 @@
 #include <fenceguard/core/events.hpp>
 #include <fenceguard/core/lease_backend.hpp>
 #include <fenceguard/core/token_source.hpp>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "core/grant_numbering.hpp"
-#include "redis/connection.hpp"
 #include "redis/key_space.hpp"
 #include "redis/lease_scripts.hpp"
+#include "redis/route.hpp"
 #include "redis/server_clock.hpp"
 #include "redis/server_error.hpp"
 #include "redis/token_blocks.hpp"
+#include "redis/topology.hpp"
 
 namespace fenceguard::redis {
 
-/// Leases in one Redis primary.
+/// Leases in Redis primaries: one, or the one that sentinels name, or those of a cluster.
 ///
-/// Each acquisition is one script and one round trip: it takes the lease and gives it a token of
+/// Which server serves a resource is the topology's affair. Each acquisition is one script and one
+/// round trip: it takes the lease and gives it a token of
 /// the block that the database has reserved for this data set (scripts/acquire.lua,
 /// scripts/tokens.lua). Where the server does not show its identity, or by option, each grant is
 /// numbered by a reservation of its own: hold, reserve, confirm.
@@ -34,7 +37,7 @@ namespace fenceguard::redis {
 class lease_backend final : public fenceguard::lease_backend {
  public:
   struct settings {
-    connection_options server;
+    std::shared_ptr<topology> servers;
     key_space keys;
     /// Numbers every grant by a reservation of its own.
     bool number_each_grant = false;
@@ -88,12 +91,14 @@ class lease_backend final : public fenceguard::lease_backend {
   [[nodiscard]] token_blocks::offer_answer offer(unsigned partition, std::string const& ticket,
                                                  fencing_token first, std::int64_t count);
 
-  [[nodiscard]] result run(script const& what, script_call const& with, time_point deadline);
+  [[nodiscard]] result run(script const& what, script_call const& with, unsigned partition,
+                           time_point deadline);
   /// For scripts whose answer has the server's time as its second element.
-  [[nodiscard]] result run_timed(script const& what, script_call const& with, time_point deadline);
+  [[nodiscard]] result run_timed(script const& what, script_call const& with, unsigned partition,
+                                 time_point deadline);
   void renew_all(std::span<renew_item> batch, time_point deadline);
   [[nodiscard]] server_error fail(result const& from, std::string_view operation);
-  void check_version(time_point deadline);
+  void check_version(unsigned partition, time_point deadline);
   [[nodiscard]] bool numbers_each_grant() const noexcept;
   void note_hidden_identity() noexcept;
   [[nodiscard]] time_point real_time(time_point by_clock) const noexcept;
@@ -101,12 +106,12 @@ class lease_backend final : public fenceguard::lease_backend {
 
   settings const how_;
   lease_scripts const& scripts_;
-  connection main_;
-  connection renewals_;
+  route main_;
+  route renewals_;
   /// For releases after close(), which ends what the other two are waiting for.
-  connection last_;
+  route last_;
   std::atomic<bool> closed_{false};
-  server_clock server_clock_;
+  std::unique_ptr<server_clock[]> const server_clocks_;  ///< By partition.
   std::atomic<std::uint64_t> next_ticket_{0};
   std::atomic<bool> version_checked_{false};
   /// When the server last refused to show its identity; it is asked again after a while.

@@ -13,12 +13,11 @@ std::unique_ptr<fenceguard::lease_backend> make_backend(lease_store_options cons
                                                         token_source& tokens) {
   auto const& settings = options.settings;
   if (settings.clock == nullptr) throw invalid_request{"settings.clock must not be null"};
-  auto server = connection_options::from_url(parse_url(options.url));
-  server.connect_timeout = settings.command_timeout;
-  server.silence_limit = settings.command_timeout;
+  key_space keys{options.prefix};
+  auto servers = make_topology(parse_url(options.url), keys.partitions(), settings.command_timeout);
   return std::make_unique<lease_backend>(
-      lease_backend::settings{.server = std::move(server),
-                              .keys = key_space{options.prefix},
+      lease_backend::settings{.servers = std::move(servers),
+                              .keys = std::move(keys),
                               .number_each_grant = options.tokens == token_mode::per_grant,
                               .block_size = options.block_size,
                               .command_timeout = settings.command_timeout,

@@ -69,6 +69,12 @@ result evaluate(connection& server, script const& what, script_call const& with,
   return outcome;
 }
 
+result evaluate_asking(connection& server, script const& what, script_call const& with,
+                       time_point deadline) {
+  std::array<command, 2> const both{command{"ASKING"}, whole(what, with)};
+  return std::move(server.call_all(both, deadline)[1]);
+}
+
 std::vector<result> evaluate_all(connection& server, script const& what,
                                  std::span<script_call const> with, time_point deadline,
                                  priority order) {

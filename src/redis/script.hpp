@@ -47,6 +47,11 @@ struct script_call {
 [[nodiscard]] result evaluate(connection& server, script const& what, script_call const& with,
                               time_point deadline, priority order = priority::normal);
 
+/// Runs a script whose keys a cluster is moving to this server: once, behind ASKING, which holds
+/// for the next command only.
+[[nodiscard]] result evaluate_asking(connection& server, script const& what,
+                                     script_call const& with, time_point deadline);
+
 /// Runs one script many times; the commands are sent together, results come in the order of `with`.
 [[nodiscard]] std::vector<result> evaluate_all(connection& server, script const& what,
                                                std::span<script_call const> with,

@@ -21,15 +21,15 @@ std::string_view field_of_info(std::string_view info, std::string_view name) {
 
 }  // namespace
 
-server_version ask_version(connection& server, time_point deadline) {
+server_version ask_version(std::function<result(command const&)> const& server) {
   server_version version;
-  auto const hello = server.call(command{"HELLO", "2"}, deadline);
+  auto const hello = server(command{"HELLO", "2"});
   version.answered = hello.replied();
   version.text = field_of_hello(hello.answer, "version");
   bool const unknown = hello.answer.text().find("unknown command") != std::string_view::npos;
   if (unknown) {
     // Servers before 6.0, and proxies that pass on what they know.
-    auto const info = server.call(command{"INFO", "server"}, deadline);
+    auto const info = server(command{"INFO", "server"});
     version.answered = info.replied();
     version.text = field_of_info(info.answer.text(), "redis_version");
   }

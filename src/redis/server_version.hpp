@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -13,9 +14,9 @@ struct server_version {
   std::string text{};     ///< For example "6.0.16"; empty where the server does not tell.
 };
 
-/// Asks HELLO, and INFO where the server knows no HELLO. A user who may call neither is believed to
-/// be on a server that is new enough. Does not throw but std::bad_alloc.
-[[nodiscard]] server_version ask_version(connection& server, time_point deadline);
+/// Asks a server HELLO, and INFO where the server knows no HELLO. A user who may call neither is
+/// believed to be on a server that is new enough. Does not throw but std::bad_alloc.
+[[nodiscard]] server_version ask_version(std::function<result(command const&)> const& server);
 
 /// Whether a version, such as "6.0.16", lies before 6.2. False for what is no version.
 [[nodiscard]] bool is_too_old(std::string_view version) noexcept;

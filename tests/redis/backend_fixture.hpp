@@ -81,7 +81,7 @@ inline std::unique_ptr<backend> open_backend(int port, token_source& tokens,
   server.login = {how.user, how.password};
   server.silence_limit = how.silence_limit;
   return std::make_unique<backend>(
-      backend::settings{.server = server,
+      backend::settings{.servers = std::make_shared<redis::standalone_topology>(server),
                         .keys = redis::key_space{"fenceguard", how.partitions},
                         .number_each_grant = how.number_each_grant,
                         .block_size = how.block_size,

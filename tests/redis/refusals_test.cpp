@@ -262,7 +262,8 @@ TEST_CASE("versions before 6.2 are too old") {
   CHECK(!redis::is_too_old("unstable"));
   test_servers::redis_server server;
   redis::connection connection{redis::connection_options::from_url(redis::parse_url(server.url()))};
-  auto const version = redis::ask_version(connection, in(5s));
+  auto const version =
+      redis::ask_version([&](redis::command const& what) { return connection.call(what, in(5s)); });
   CHECK(version.answered);
   CHECK(!version.too_old);
   CHECK(version.text == server.info("server", "redis_version"));

@@ -111,7 +111,6 @@ TEST_CASE("a source that fails") {
   CHECK_THROWS_AS(blocks.fetch(0, "a ticket", in(5s)), token_source_unavailable);
   CHECK(taken.seen().empty());
   CHECK(log.errors().size() == 1);
-  CHECK_THROWS_AS(static_cast<void>(blocks.reserve_one(in(5s))), token_source_unavailable);
 
   SUBCASE("those who wait for the caller that failed are told") {
     CHECK_THROWS_AS(blocks.throw_recent_failure(0, 60s), token_source_unavailable);
@@ -146,7 +145,6 @@ TEST_CASE("a source that throws schema_mismatch") {
   offers taken;
   token_blocks blocks{source, {500}, taken.function()};
   CHECK_THROWS_AS(blocks.fetch(0, "a ticket", in(5s)), schema_mismatch);
-  CHECK_THROWS_AS(static_cast<void>(blocks.reserve_one(in(5s))), schema_mismatch);
 }
 
 TEST_CASE("the end of the range of tokens is an error, not an overflow") {
@@ -182,27 +180,6 @@ TEST_CASE("fetching ahead does not wait") {
   CHECK(eventually([&] { return taken.seen().size() == 1; }));
 }
 
-TEST_CASE("single tokens are reserved together and are all different") {
-  counted_tokens source;
-  offers taken;
-  token_blocks blocks{source, {500}, taken.function()};
-  std::mutex mutex;
-  std::set<std::int64_t> tokens;
-  auto const take = [&] {
-    auto const token = blocks.reserve_one(in(20s)).value();
-    std::lock_guard const held{mutex};
-    CHECK(tokens.insert(token).second);
-  };
-  source.hold_up();
-  std::vector<std::thread> callers;
-  callers.push_back(start(source, 1, take));
-  for (int i = 0; i < 20; ++i) callers.emplace_back(take);
-  source.go_on();
-  for (auto& caller : callers) caller.join();
-  CHECK(tokens.size() == 21);
-  CHECK(source.calls() >= 2);
-}
-
 TEST_CASE("close ends those who wait and refuses those who come") {
   counted_tokens source;
   offers taken;
@@ -221,7 +198,6 @@ TEST_CASE("close ends those who wait and refuses those who come") {
   caller.join();
   CHECK(told);
   CHECK_THROWS_AS(blocks.fetch(0, "a ticket", in(5s)), token_source_unavailable);
-  CHECK_THROWS_AS(static_cast<void>(blocks.reserve_one(in(5s))), token_source_unavailable);
   blocks.fetch_ahead(0, "a ticket");
 }
 

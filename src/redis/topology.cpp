@@ -1,0 +1,38 @@
+#include "redis/topology.hpp"
+
+#include <fenceguard/core/errors.hpp>
+
+#include "redis/sentinel_topology.hpp"
+
+namespace fenceguard::redis {
+
+auto standalone_topology::locate(unsigned /*partition*/, time_point /*deadline*/) -> location {
+  return {.found = true, .server = server_.server};
+}
+
+auto standalone_topology::learn(unsigned /*partition*/, address const& /*from*/,
+                                result const& /*outcome*/) -> next_step {
+  return {};
+}
+
+std::shared_ptr<topology> make_topology(url const& from, unsigned /*partitions*/,
+                                        std::chrono::milliseconds command_timeout) {
+  connection_options connecting;
+  connecting.login = from.login;
+  connecting.database = from.database;
+  connecting.tls = from.tls;
+  connecting.connect_timeout = command_timeout;
+  connecting.silence_limit = command_timeout;
+  switch (from.kind) {
+    case deployment::standalone:
+      connecting.server = from.addresses.front();
+      return std::make_shared<standalone_topology>(std::move(connecting));
+    case deployment::sentinel:
+      return std::make_shared<sentinel_topology>(from, std::move(connecting));
+    case deployment::cluster:
+      break;
+  }
+  throw invalid_request{from.to_string() + ": Redis Cluster is not served yet"};
+}
+
+}  // namespace fenceguard::redis
