@@ -21,7 +21,7 @@ struct reservation_failure {
 };
 
 struct reservation {
-  std::optional<fencing_token> first{};           ///< Of the range.
+  std::optional<fencing_token> first{};          ///< Of the range.
   std::optional<reservation_failure> failure{};  ///< Where there is no first.
 };
 
