@@ -44,6 +44,25 @@ struct free_context {
   void operator()(redisContext* context) const { ::redisFree(context); }
 };
 
+using context_ptr = std::unique_ptr<redisContext, free_context>;
+
+timeval time_limit(std::chrono::milliseconds bound) {
+  auto const seconds = std::chrono::duration_cast<std::chrono::seconds>(bound);
+  auto const rest = std::chrono::duration_cast<std::chrono::microseconds>(bound - seconds);
+  return {seconds.count(), rest.count()};
+}
+
+context_ptr connected(redisContext* raw, std::chrono::milliseconds bound) {
+  context_ptr context{raw};
+  if (!context || context->err != 0) {
+    throw std::runtime_error(std::string{"redis: "} + (context ? context->errstr : "no memory"));
+  }
+  if (::redisSetTimeout(context.get(), time_limit(bound)) != REDIS_OK) {
+    throw std::runtime_error("redis: no timeout set");
+  }
+  return context;
+}
+
 redis_reply send(redisContext& context, std::vector<std::string> const& words) {
   std::vector<char const*> pointers;
   std::vector<std::size_t> lengths;
@@ -62,6 +81,12 @@ redis_reply send(redisContext& context, std::vector<std::string> const& words) {
 }
 
 }  // namespace
+
+redis_reply redis_command(int port, std::vector<std::string> const& words,
+                          std::chrono::milliseconds bound) {
+  return send(*connected(::redisConnectWithTimeout("127.0.0.1", port, time_limit(bound)), bound),
+              words);
+}
 
 redis_server::redis_server() : redis_server(options{}) {}
 
@@ -166,17 +191,8 @@ void redis_server::resume() {
 
 redis_reply redis_server::command(std::vector<std::string> const& words,
                                   std::chrono::milliseconds bound) const {
-  auto const seconds = std::chrono::duration_cast<std::chrono::seconds>(bound);
-  auto const rest = std::chrono::duration_cast<std::chrono::microseconds>(bound - seconds);
-  timeval const limit{seconds.count(), rest.count()};
-  std::unique_ptr<redisContext, free_context> const context{
-      ::redisConnectUnixWithTimeout(socket_path().c_str(), limit)};
-  if (!context || context->err != 0) {
-    throw std::runtime_error(std::string{"redis: "} + (context ? context->errstr : "no memory"));
-  }
-  if (::redisSetTimeout(context.get(), limit) != REDIS_OK) {
-    throw std::runtime_error("redis: no timeout set");
-  }
+  auto const context =
+      connected(::redisConnectUnixWithTimeout(socket_path().c_str(), time_limit(bound)), bound);
   if (!options_.password.empty()) {
     redis_reply const in = send(*context, {"AUTH", options_.password});
     if (in.is_error()) return in;

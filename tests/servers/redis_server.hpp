@@ -21,6 +21,11 @@ struct redis_reply {
   bool is_error() const noexcept { return type == kind::error; }
 };
 
+// One command over TCP, on a connection of its own. An error reply is returned, not thrown; throws
+// std::runtime_error when the server does not answer within `bound`.
+redis_reply redis_command(int port, std::vector<std::string> const& words,
+                          std::chrono::milliseconds bound = std::chrono::seconds{30});
+
 // A private redis-server on a free port of 127.0.0.1 and on a Unix socket.
 // The port stays the same over stop() and start(). One thread at a time.
 class redis_server {
