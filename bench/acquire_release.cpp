@@ -28,7 +28,8 @@ class blocking_client {
  public:
   blocking_client(int port, std::string resource)
       : redis_{redisConnect("127.0.0.1", port), redisFree},
-        lease_{"fenceguard:{0}:lease:" + std::move(resource)} {
+        lease_{"fenceguard:{0}:lease:" + resource},
+        channel_{"fenceguard:{0}:released:" + std::move(resource)} {
     if (redis_ == nullptr || redis_->err != 0) std::abort();
     acquire_ = load(redis::lease_scripts::get().acquire.text());
     release_ = load(redis::lease_scripts::get().release.text());
@@ -39,8 +40,9 @@ class blocking_client {
         "EVALSHA", acquire_.c_str(), "2",      lease_.c_str(),     "fenceguard:{0}:tokens",
         holder,    "10000",          "ticket", "9000000000000000", "1",
         ""};
-    char const* const release[] = {"EVALSHA", release_.c_str(), "1", lease_.c_str(), holder};
-    return first_word(acquire, 11) == "GRANTED" && first_word(release, 5) == "RELEASED";
+    char const* const release[] = {"EVALSHA",      release_.c_str(), "1",
+                                   lease_.c_str(), holder,           channel_.c_str()};
+    return first_word(acquire, 11) == "GRANTED" && first_word(release, 6) == "RELEASED";
   }
 
  private:
@@ -65,6 +67,7 @@ class blocking_client {
 
   std::unique_ptr<redisContext, decltype(&redisFree)> redis_;
   std::string lease_;
+  std::string channel_;
   std::string acquire_;
   std::string release_;
 };

@@ -122,15 +122,16 @@ void wait_queue::place::ask_after(std::chrono::nanoseconds pause) {
 }
 
 void wait_queue::place::busy(std::chrono::milliseconds holder_remaining) {
+  auto const hinted = queue_.backend_.poll_interval(resource_);
   lock const guard{shard_.mutex};
   ++line_->answers;
   line_->failure.clear();
   if (!at_head()) return;
-  auto pause = with_jitter(line_->pause);
+  auto pause = with_jitter(hinted ? *hinted : line_->pause);
   if (holder_remaining > holder_remaining.zero()) {
     pause = std::min<std::chrono::nanoseconds>(pause, holder_remaining);
   }
-  line_->pause = std::min(line_->pause * 2, longest_pause);
+  if (!hinted) line_->pause = std::min(line_->pause * 2, longest_pause);
   ask_after(pause);
 }
 

@@ -8,6 +8,7 @@
 #include <fenceguard/core/errors.hpp>
 #include <utility>
 
+#include "redis/login.hpp"
 #include "redis/parking.hpp"
 
 namespace fenceguard::redis {
@@ -263,7 +264,7 @@ bool connection::make_connection(guard& held, waiter& me, wake_list& wakes, time
   std::string error;
   try {
     made->peer = socket::connect(options_.server, names_, bound);
-    log_in(made->peer, made->parser, bound);
+    log_in(made->peer, made->parser, options_, bound);
   } catch (unreachable const& e) {
     why = failure::unreachable;
     mine_alone = e.own_deadline() && until == me.deadline;
@@ -555,69 +556,6 @@ connection_counters connection::counters() const {
   if (::getpid() != process_) return {};
   guard const held{mutex_};
   return counters_;
-}
-
-void connection::log_in(socket& peer, reply_parser& parser, connect_bound const& bound) const {
-  std::string out;
-  std::vector<char const*> sent;
-  if (!options_.login.password.empty()) {
-    sent.push_back("AUTH");
-    bool const named = !options_.login.user.empty();
-    append_header(out, named ? 3 : 2);
-    append_word(out, "AUTH");
-    if (named) append_word(out, options_.login.user);
-    append_word(out, options_.login.password);
-  }
-  if (options_.database != 0) {
-    sent.push_back("SELECT");
-    append_header(out, 2);
-    append_word(out, "SELECT");
-    append_word(out, std::to_string(options_.database));
-  }
-  std::size_t out_sent = 0;
-  std::size_t answered = 0;
-  reply answer;
-  while (answered < sent.size()) {
-    auto const now = clock::now();
-    auto const server = options_.server.to_string();
-    if (closed_) throw unreachable{"the Redis connection was shut down", false};
-    if (now >= bound.until) throw unreachable{"logging in to " + server + " took too long", true};
-    std::array<char, 1024> bytes;
-    std::size_t arrived = 0;
-    auto status = peer.send(out, out_sent);
-    if (status != socket::status::closed) {
-      status = peer.receive(bytes.data(), bytes.size(), arrived, out_sent < out.size(),
-                            std::min<time_point>(bound.until, now + 20ms));
-    }
-    parser.feed(bytes.data(), arrived);
-    auto parsed = parser.parse(answer);
-    while (parsed == reply_parser::state::complete && answered < sent.size()) {
-      if (answer.is_error()) {
-        throw invalid_request{server + " refused " + sent[answered] + ": " +
-                              without_password(answer.text())};
-      }
-      ++answered;
-      parsed = parser.parse(answer);
-    }
-    if (parsed == reply_parser::state::broken) {
-      throw unreachable{server + " does not answer as Redis does: " + parser.error(), false};
-    }
-    if (answered < sent.size() && status == socket::status::closed) {
-      throw unreachable{server + " closed the connection during login", false};
-    }
-  }
-}
-
-// Some servers quote the command that they refuse.
-std::string connection::without_password(std::string_view text) const {
-  std::string result{text};
-  auto const& password = options_.login.password;
-  for (auto at = result.find(password); !password.empty() && at != std::string::npos;
-       at = result.find(password, at)) {
-    result.replace(at, password.size(), "***");
-    at += 3;
-  }
-  return result;
 }
 
 }  // namespace fenceguard::redis

@@ -164,9 +164,6 @@ class connection {
   void unlink(entry& one) noexcept;
   void abandon(waiter& me, failure why, std::string const& error);
 
-  void log_in(socket& peer, reply_parser& parser, connect_bound const& bound) const;
-  [[nodiscard]] std::string without_password(std::string_view text) const;
-
   connection_options const options_;
   pid_t const process_;
 

@@ -66,4 +66,11 @@ std::string key_space::lease(std::string_view resource) const {
   return key;
 }
 
+std::string key_space::released(std::string_view resource) const {
+  auto channel = start(partition_of(resource), resource.size() + 16);
+  channel += "released:";
+  channel += resource;
+  return channel;
+}
+
 }  // namespace fenceguard::redis

@@ -11,6 +11,7 @@ namespace fenceguard::redis {
 ///
 ///     fenceguard:{0}:tokens              the tokens that are left, see scripts/tokens.lua
 ///     fenceguard:{0}:lease:account/42    a lease: `holder token since label`
+///     fenceguard:{0}:released:account/42 a channel, for its releases: how many hear it
 ///
 /// May be used by several threads.
 class key_space {
@@ -31,6 +32,8 @@ class key_space {
 
   [[nodiscard]] std::string tokens(unsigned partition) const;
   [[nodiscard]] std::string lease(std::string_view resource) const;
+  /// The channel on which releases are told.
+  [[nodiscard]] std::string released(std::string_view resource) const;
 
  private:
   [[nodiscard]] std::string start(unsigned partition, std::size_t reserve) const;

@@ -122,6 +122,31 @@ void lease_backend::close() noexcept {
   renewals_.shutdown();
   blocks_.close();
   numbering_.close();
+  if (messages_) messages_->close();
+}
+
+void lease_backend::set_hint_sink(hint_sink sink) {
+  messages_ = std::make_unique<release_messages>(
+      release_messages::settings{.servers = how_.servers,
+                                 .keys = how_.keys,
+                                 .command_timeout = how_.command_timeout,
+                                 .on_error =
+                                     [this](std::string const& message) {
+                                       tell(events::store_error{"hear of releases", message});
+                                     }},
+      std::move(sink));
+}
+
+void lease_backend::watch(std::string const& resource) {
+  if (messages_) messages_->watch(resource);
+}
+
+void lease_backend::unwatch(std::string const& resource) noexcept {
+  if (messages_) messages_->unwatch(resource);
+}
+
+std::optional<milliseconds> lease_backend::poll_interval(std::string_view resource) const noexcept {
+  return messages_ ? messages_->poll_interval(resource) : std::nullopt;
 }
 
 auto lease_backend::try_acquire(attempt const& what) -> acquire_answer {
@@ -287,8 +312,9 @@ release_outcome lease_backend::release(std::string_view resource, std::string_vi
                                        time_point deadline) noexcept {
   try {
     auto const lease = how_.keys.lease(resource);
+    auto const channel = how_.keys.released(resource);
     std::array<std::string_view, 1> const keys{lease};
-    std::array<std::string_view, 1> const arguments{holder};
+    std::array<std::string_view, 2> const arguments{holder, channel};
     auto const outcome = run(scripts_.release, {keys, arguments}, how_.keys.partition_of(resource),
                              real_time(deadline));
     auto const word = outcome.answer[0].text();

@@ -16,6 +16,7 @@
 #include "core/grant_numbering.hpp"
 #include "redis/key_space.hpp"
 #include "redis/lease_scripts.hpp"
+#include "redis/release_messages.hpp"
 #include "redis/route.hpp"
 #include "redis/server_clock.hpp"
 #include "redis/server_error.hpp"
@@ -63,6 +64,11 @@ class lease_backend final : public fenceguard::lease_backend {
                                        time_point deadline) override;
   [[nodiscard]] std::optional<holder_info> inspect(std::string_view resource,
                                                    time_point deadline) override;
+  void watch(std::string const& resource) override;
+  void unwatch(std::string const& resource) noexcept override;
+  [[nodiscard]] std::optional<std::chrono::milliseconds> poll_interval(
+      std::string_view resource) const noexcept override;
+  void set_hint_sink(hint_sink sink) override;
   void close() noexcept override;
 
  private:
@@ -118,6 +124,8 @@ class lease_backend final : public fenceguard::lease_backend {
   std::atomic<boottime::rep> identity_hidden_at_{0};
   token_blocks blocks_;
   grant_numbering numbering_;
+  /// Null where nobody wants hints.
+  std::unique_ptr<release_messages> messages_;
 };
 
 }  // namespace fenceguard::redis
