@@ -56,6 +56,7 @@ int run(int argc, char const* const* argv, std::ostream& out, std::ostream& err)
   add_common_options(program, with);
   add_migration_commands(program, with);
   add_database_commands(program, with);
+  add_lease_commands(program, with);
   add_doctor(program, with);
   try {
     program.parse(argc, argv);

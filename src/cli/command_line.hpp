@@ -34,6 +34,7 @@ int run(int argc, char const* const* argv, std::ostream& out, std::ostream& err)
 // Each adds commands to the program; one function for each file of commands.
 void add_database_commands(CLI::App& program, session& with);   // database_commands.cpp
 void add_migration_commands(CLI::App& program, session& with);  // migration_commands.cpp
+void add_lease_commands(CLI::App& program, session& with);      // lease_commands.cpp
 void add_doctor(CLI::App& program, session& with);              // doctor.cpp
 
 }  // namespace fenceguard::cli

@@ -10,7 +10,6 @@
 #include "redis/connection.hpp"
 #include "redis/server_error.hpp"
 #include "redis/server_version.hpp"
-#include "redis/url.hpp"
 
 namespace fenceguard::cli {
 namespace {
@@ -237,8 +236,8 @@ bool binds_beyond_loopback(std::string_view bind) {
   return !any;  // an empty list is every address
 }
 
-findings check_redis(std::string const& url, examination const& how) {
-  redis_under_examination server{redis::connection_options::from_url(redis::parse_url(url))};
+findings check_redis_server(redis::connection_options const& which, examination const& how) {
+  redis_under_examination server{which};
   findings found;
   auto const info = read_info(server, found);
   auto const configuration = read_configuration(server, found);

@@ -4,12 +4,19 @@
 #include <vector>
 
 #include "cli/diagnosis.hpp"
+#include "redis/connection.hpp"
 
 namespace fenceguard::cli {
 
-/// Looks at a live Redis as the URL's user sees it: version, role, eviction, persistence, replicas,
+/// Looks at one live Redis as its user sees it: version, role, eviction, persistence, replicas,
 /// access, memory, clock. Changes nothing. Throws lease_store_unavailable where the server cannot
-/// be reached, invalid_request where the URL names none; what it refuses to show is a finding.
+/// be reached; what it refuses to show is a finding.
+[[nodiscard]] std::vector<diagnosis> check_redis_server(redis::connection_options const& which,
+                                                        examination const& how = {});
+
+/// Looks at all that a Redis URL names: the server, or the sentinels and the primary that they
+/// name, or a cluster and its primaries (redis_deployment_checks.cpp). Throws as
+/// check_redis_server(), and invalid_request for a bad URL.
 [[nodiscard]] std::vector<diagnosis> check_redis(std::string const& url,
                                                  examination const& how = {});
 
