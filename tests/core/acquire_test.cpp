@@ -57,7 +57,7 @@ TEST_CASE("a store that knows of less time than the ttl is believed") {
   CHECK(lease->remaining() == 4s - 102ms);
 }
 
-TEST_CASE("a grant that comes when its time is over is taken back, not returned") {
+TEST_CASE("expiry reported as busy: a grant that ran out under way is an error, and taken back") {
   fg::testing::manual_clock clock;
   scripted_world world{{.clock = &clock}};
   world.acts->on_acquire([&](backend::attempt const& what) {

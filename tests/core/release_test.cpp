@@ -66,7 +66,7 @@ TEST_CASE("a retried release never deletes a newer grant's lease") {
   CHECK(world.store->inspect("a")->holder == newer->holder());
 }
 
-TEST_CASE("release of a lease that ran out returns at once and does not retry for ever") {
+TEST_CASE("release of an expired lease that retries for ever: it returns at once and gives up") {
   fg::testing::manual_clock clock;
   scripted_world world{{.clock = &clock}};
   auto lease = world.store->acquire({.resource = "a", .ttl = 10s, .renew = fg::renewal::none});

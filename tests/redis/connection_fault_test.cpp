@@ -234,7 +234,7 @@ TEST_CASE("the role is handed over when the leader's deadline has come") {
   CHECK(follower.answer.text() == "follower");
 }
 
-TEST_CASE("a late reply never answers the next command") {
+TEST_CASE("late reply taken for the next command: it is never") {
   redis_server server;
   relay between{server.port()};
   connection store{options_for_port(between.port())};

@@ -26,7 +26,7 @@ long long scripts_run(test_servers::redis_server const& server) {
 
 }  // namespace
 
-TEST_CASE("an acquisition that timed out and was applied is found and undone") {
+TEST_CASE("key left by a timed-out acquire: it is found and undone") {
   test_servers::redis_server server;
   test_servers::relay relay{server.port()};
   counted_tokens tokens;

@@ -77,4 +77,17 @@ TEST_CASE("acquire, renew and release") {
   }
 }
 
+// Redis takes PX 0 for an error; before it did, it was a key that never ends.
+TEST_CASE("PX 0: a ttl below a millisecond never reaches the server") {
+  test_servers::redis_server server;
+  counted_tokens tokens;
+  auto const store = open_backend(server.port(), tokens);
+  REQUIRE(server.command({"SET", "k", "v", "PX", "0"}).is_error());
+  for (auto const ttl : {0ms, -1ms, -1'000'000ms}) {
+    CHECK_THROWS_AS(static_cast<void>(try_acquire(*store, "account/1", new_holder(), ttl)),
+                    invalid_request);
+  }
+  CHECK(server.command({"DBSIZE"}).integer == 0);
+}
+
 }  // namespace fenceguard::redis_tests
