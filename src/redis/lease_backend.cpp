@@ -107,6 +107,7 @@ lease_backend::lease_backend(settings how, token_source& tokens)
       main_{how_.servers, how_.keys.partitions()},
       renewals_{how_.servers, how_.keys.partitions()},
       last_{how_.servers, how_.keys.partitions()},
+      replication_{how_.servers, how_.keys.partitions(), how_.replication},
       server_clocks_{std::make_unique<server_clock[]>(how_.keys.partitions())},
       blocks_{tokens,
               {how_.block_size, how_.observer},
@@ -116,10 +117,15 @@ lease_backend::lease_backend(settings how, token_source& tokens)
 
 lease_backend::~lease_backend() = default;
 
+void lease_backend::require_support() {
+  replication_.require_support(boottime::now() + how_.command_timeout);
+}
+
 void lease_backend::close() noexcept {
   closed_ = true;
   main_.shutdown();
   renewals_.shutdown();
+  replication_.shutdown();
   blocks_.close();
   numbering_.close();
   if (messages_) messages_->close();
@@ -172,10 +178,13 @@ auto lease_backend::acquire_from_block(attempt const& what, time_point deadline,
     std::array<std::string_view, 6> const arguments{
         what.holder, ttl, ticket, execute_by, how_.keys.partitions_text(), what.label};
     auto const sent_at = how_.clock->now();
-    auto const outcome = run_timed(scripts_.acquire, {keys, arguments}, partition, deadline);
+    auto const made = grant(scripts_.acquire, {keys, arguments}, partition, deadline);
+    auto const& outcome = made.answer;
     auto const& answer = outcome.answer;
+    if (auto const now = answer[1].integer()) server_clocks_[partition].observe(*now);
     auto const word = answer[0].text();
     if (word == "GRANTED") {
+      if (!made.shortfall.empty()) return undo(what, made.shortfall);
       auto const token = token_of(answer[2]);
       if (!token) return unknown{judge(outcome, "acquire").message};
       fetch_ahead(partition, answer[3].text());
@@ -231,8 +240,10 @@ auto lease_backend::number(attempt const& what, time_point sent_at, time_point d
     if (release(what.resource, what.holder, what.deadline) != release_outcome::unknown) throw;
     return unknown{failed.what()};
   }
-  auto const outcome = confirm(what.resource, lease, what.holder, *token, deadline);
+  auto const made = confirm(what.resource, lease, what.holder, *token, deadline);
+  auto const& outcome = made.answer;
   auto const word = outcome.answer[0].text();
+  if (word == "GRANTED" && !made.shortfall.empty()) return undo(what, made.shortfall);
   if (word == "GRANTED") return granted{*token, sent_at, what.ttl};
   if (word == "LOST") {
     return not_applied{
@@ -242,14 +253,35 @@ auto lease_backend::number(attempt const& what, time_point sent_at, time_point d
   return unknown{fail(outcome, "acquire").message};
 }
 
-result lease_backend::confirm(std::string_view resource, std::string_view lease,
-                              std::string_view holder, fencing_token token, time_point deadline) {
+replication::outcome lease_backend::confirm(std::string_view resource, std::string_view lease,
+                                            std::string_view holder, fencing_token token,
+                                            time_point deadline) {
   auto const partition = how_.keys.partition_of(resource);
   auto const tokens = how_.keys.tokens(partition);
   numeral const number{token.value()};
   std::array<std::string_view, 2> const keys{lease, tokens};
   std::array<std::string_view, 2> const arguments{holder, number};
-  return run(scripts_.confirm, {keys, arguments}, partition, deadline);
+  return grant(scripts_.confirm, {keys, arguments}, partition, deadline);
+}
+
+replication::outcome lease_backend::grant(script const& what, script_call const& with,
+                                          unsigned partition, time_point deadline) {
+  if (!replication_.wanted()) return {.answer = run(what, with, partition, deadline)};
+  auto made = replication_.evaluate(what, with, partition, deadline, [](result const& one) {
+    return one.answer[0].text() == "GRANTED";
+  });
+  if (!made.answer.replied()) server_clocks_[partition].forget();
+  return made;
+}
+
+auto lease_backend::undo(attempt const& what, std::string const& shortfall) -> acquire_answer {
+  // The replicas may have used up the caller's time.
+  auto const until =
+      std::max<time_point>(what.deadline, how_.clock->now() + how_.command_timeout / 4);
+  if (release(what.resource, what.holder, until) == release_outcome::unknown) {
+    return unknown{shortfall + "; undoing the grant was not answered"};
+  }
+  return not_applied{shortfall + "; the grant was undone"};
 }
 
 auto lease_backend::refused(result const& outcome) -> acquire_answer {
@@ -384,7 +416,8 @@ auto lease_backend::advance_numbered(advance_call const& call) -> advance_answer
         "the token source is behind the database: it reserved " + std::to_string(token.value()) +
         " where " + std::to_string(call.above) + " has been accepted; is it the same database?"};
   }
-  auto const outcome = confirm(call.resource, call.lease, call.holder, token, call.deadline);
+  // A shortfall of replicas takes nothing back: the grant holds with its old token, too.
+  auto const outcome = confirm(call.resource, call.lease, call.holder, token, call.deadline).answer;
   auto const word = outcome.answer[0].text();
   if (word == "GRANTED") return advanced{token};
   if (word == "LOST") return lost{};

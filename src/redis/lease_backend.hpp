@@ -17,6 +17,7 @@
 #include "redis/key_space.hpp"
 #include "redis/lease_scripts.hpp"
 #include "redis/release_messages.hpp"
+#include "redis/replication.hpp"
 #include "redis/route.hpp"
 #include "redis/server_clock.hpp"
 #include "redis/server_error.hpp"
@@ -43,6 +44,7 @@ class lease_backend final : public fenceguard::lease_backend {
     /// Numbers every grant by a reservation of its own.
     bool number_each_grant = false;
     std::int64_t block_size = 1'000'000;
+    replication_options replication{};
     /// For what no caller waits for.
     std::chrono::milliseconds command_timeout{1'000};
     fenceguard::observer* observer = nullptr;
@@ -54,6 +56,10 @@ class lease_backend final : public fenceguard::lease_backend {
   lease_backend(settings how, token_source& tokens);
   /// No call may be running.
   ~lease_backend() override;
+
+  /// Makes sure that the servers can do what the options ask for; connects only where some cannot.
+  /// Throws invalid_request, lease_store_unavailable.
+  void require_support();
 
   [[nodiscard]] acquire_answer try_acquire(attempt const& what) override;
   void renew(std::span<renew_item> batch, time_point deadline) noexcept override;
@@ -87,11 +93,14 @@ class lease_backend final : public fenceguard::lease_backend {
   [[nodiscard]] acquire_answer number(attempt const& what, time_point sent_at, time_point deadline,
                                       std::string_view lease);
   [[nodiscard]] acquire_answer refused(result const& outcome);
+  /// Takes back a grant that too few servers have.
+  [[nodiscard]] acquire_answer undo(attempt const& what, std::string const& shortfall);
   [[nodiscard]] advance_answer advance_from_block(advance_call const& call);
   [[nodiscard]] advance_answer advance_numbered(advance_call const& call);
   [[nodiscard]] advance_answer not_advanced(result const& outcome);
-  [[nodiscard]] result confirm(std::string_view resource, std::string_view lease,
-                               std::string_view holder, fencing_token token, time_point deadline);
+  [[nodiscard]] replication::outcome confirm(std::string_view resource, std::string_view lease,
+                                             std::string_view holder, fencing_token token,
+                                             time_point deadline);
   void fetch(unsigned partition, std::string_view ticket, time_point deadline);
   void fetch_ahead(unsigned partition, std::string_view ticket) noexcept;
   [[nodiscard]] token_blocks::offer_answer offer(unsigned partition, std::string const& ticket,
@@ -102,6 +111,9 @@ class lease_backend final : public fenceguard::lease_backend {
   /// For scripts whose answer has the server's time as its second element.
   [[nodiscard]] result run_timed(script const& what, script_call const& with, unsigned partition,
                                  time_point deadline);
+  /// Scripts that make a grant: waits for replicas where that is asked for.
+  [[nodiscard]] replication::outcome grant(script const& what, script_call const& with,
+                                           unsigned partition, time_point deadline);
   void renew_all(std::span<renew_item> batch, time_point deadline);
   [[nodiscard]] server_error fail(result const& from, std::string_view operation);
   void check_version(unsigned partition, time_point deadline);
@@ -116,6 +128,7 @@ class lease_backend final : public fenceguard::lease_backend {
   route renewals_;
   /// For releases after close(), which ends what the other two are waiting for.
   route last_;
+  replication replication_;
   std::atomic<bool> closed_{false};
   std::unique_ptr<server_clock[]> const server_clocks_;  ///< By partition.
   std::atomic<std::uint64_t> next_ticket_{0};

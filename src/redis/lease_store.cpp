@@ -15,15 +15,18 @@ std::unique_ptr<fenceguard::lease_backend> make_backend(lease_store_options cons
   if (settings.clock == nullptr) throw invalid_request{"settings.clock must not be null"};
   key_space keys{options.prefix};
   auto servers = make_topology(parse_url(options.url), keys.partitions(), settings.command_timeout);
-  return std::make_unique<lease_backend>(
+  auto backend = std::make_unique<lease_backend>(
       lease_backend::settings{.servers = std::move(servers),
                               .keys = std::move(keys),
                               .number_each_grant = options.tokens == token_mode::per_grant,
                               .block_size = options.block_size,
+                              .replication = options.replication,
                               .command_timeout = settings.command_timeout,
                               .observer = settings.observer,
                               .clock = settings.clock},
       tokens);
+  backend->require_support();
+  return backend;
 }
 
 }  // namespace

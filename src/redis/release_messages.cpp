@@ -24,11 +24,22 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// How many of those who hear of a release ask at once, on average.
-constexpr std::int64_t asking = 2;
-constexpr milliseconds least_poll_interval = 250ms;
-constexpr milliseconds poll_interval_by_rival = 20ms;
-constexpr milliseconds longest_poll_interval = 2s;
+// How many of n subscribers ask at once, on average: a few never leave it to nobody.
+constexpr std::int64_t few = 8;
+constexpr std::int64_t asking_of_few = 3;
+constexpr std::int64_t asking_of_many = 2;
+
+constexpr std::int64_t asking_of(std::int64_t rivals) noexcept {
+  return rivals <= few ? asking_of_few : asking_of_many;
+}
+
+// Of all subscribers together one polls in about the time that so many releases take.
+constexpr std::int64_t releases_per_poll = 6;
+constexpr milliseconds least_interval = 5ms;
+constexpr milliseconds least_interval_where_all_ask = 250ms;
+constexpr milliseconds longest_interval_by_rival = 100ms;
+constexpr milliseconds longest_interval = 10s;
+constexpr milliseconds longest_interval_where_all_ask = 1s;
 
 // While something is watched, a server is asked for a sign of life after this much silence, and it
 // is looked whether another one serves by now.
@@ -239,10 +250,17 @@ void release_messages::listener::released(std::string const& resource, std::int6
     std::lock_guard const held{owner_.mutex_};
     auto const watched = owner_.watched_.find(resource);
     if (watched == owner_.watched_.end()) return;
-    watched->second.rivals = rivals;
+    auto& one = watched->second;
+    auto const now = boottime::now();
+    if (one.released_at != time_point{}) {
+      auto const since = now - one.released_at;
+      one.period = one.period == one.period.zero() ? since : (3 * one.period + since) / 4;
+    }
+    one.released_at = now;
+    one.rivals = rivals;
   }
   std::uniform_int_distribution<std::int64_t> draw{1, rivals};
-  if (draw(random_) <= asking) owner_.on_release_(resource);
+  if (draw(random_) <= asking_of(rivals)) owner_.on_release_(resource);
 }
 
 void release_messages::listener::complain(bool& already, std::string const& message) {
@@ -317,9 +335,15 @@ std::optional<std::chrono::milliseconds> release_messages::poll_interval(
   std::lock_guard const held{mutex_};
   auto const watched = watched_.find(resource);
   if (watched == watched_.end() || !watched->second.heard) return std::nullopt;
-  auto const rivals = watched->second.rivals;
-  if (rivals <= asking) return least_poll_interval;
-  return std::min<milliseconds>(poll_interval_by_rival * rivals, longest_poll_interval);
+  auto const& one = watched->second;
+  bool const all_ask = one.rivals <= asking_of(one.rivals);
+  if (one.released_at == time_point{}) return least_interval_where_all_ask;
+  auto const held_for = std::max<nanoseconds>(one.period, boottime::now() - one.released_at);
+  auto const least = all_ask ? least_interval_where_all_ask : least_interval;
+  auto const most = all_ask ? longest_interval_where_all_ask
+                            : std::min(longest_interval_by_rival * one.rivals, longest_interval);
+  auto const wanted = std::min<nanoseconds>(held_for, longest_interval) * one.rivals;
+  return std::clamp(std::chrono::ceil<milliseconds>(releases_per_poll * wanted), least, most);
 }
 
 void release_messages::wake() const noexcept {

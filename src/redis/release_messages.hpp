@@ -28,10 +28,11 @@ namespace fenceguard::redis {
 /// that has been confirmed, first or again, counts as one message. Where no server can be reached
 /// or subscribing is refused, nothing is heard, and poll_interval() says so.
 ///
-/// So that a hundred stores do not all ask for one lease that has become free, each of n
-/// subscribers passes a message on with a probability of 2/n: about two ask, whatever n is. Where
-/// none does (0.135 at most), the next poll of any of them finds out; therefore the interval
-/// between polls grows with n just so that all of them together poll some 70 times a second.
+/// So that a hundred stores do not all ask for one lease that has become free, each of n > 8
+/// subscribers passes a message on with a probability of 2/n (of 3/n where they are fewer): about
+/// two ask, whatever n is. Where none does (0.135 at most), the next poll of any of them finds out.
+/// The interval between polls therefore follows the time between releases: about one in five is
+/// followed by a poll of anybody, and while a lease is held for long, polls become rare.
 ///
 /// Any thread; no call waits for a server, except close() for the end of the thread. Never used in
 /// a forked child.
@@ -69,8 +70,10 @@ class release_messages {
   class listener;
 
   struct interest {
-    bool heard = false;       // the subscription stands
-    std::int64_t rivals = 1;  // subscribers, by the last message
+    bool heard = false;                  // the subscription stands
+    std::int64_t rivals = 1;             // subscribers, by the last message
+    time_point released_at{};            // when that came; zero: none has
+    std::chrono::nanoseconds period{0};  // between messages, lately
   };
   struct name_hash {
     using is_transparent = void;

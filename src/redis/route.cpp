@@ -25,6 +25,29 @@ result route::evaluate(script const& what, script_call const& with, unsigned par
   });
 }
 
+auto route::evaluate_then(script const& what, script_call const& with, unsigned partition,
+                          time_point deadline,
+                          std::function<std::vector<command>(result const&)> const& next)
+    -> followed {
+  followed all;
+  connection* last = nullptr;
+  all.first = send(partition, deadline, [&](connection& to, bool asking) {
+    last = &to;
+    return asking ? evaluate_asking(to, what, with, deadline)
+                  : redis::evaluate(to, what, with, deadline);
+  });
+  if (!all.first.replied()) return all;
+  auto const commands = next(all.first);
+  all.asked = !commands.empty();
+  if (!all.asked) return all;
+  // Nobody else calls, so the connection is the one that the script ran on unless it is made anew
+  // for what follows.
+  auto const connects = last->counters().connects;
+  all.then = last->call_all(commands, deadline);
+  all.same_connection = last->counters().connects == connects;
+  return all;
+}
+
 result route::call(command const& what, unsigned partition, time_point deadline) {
   return send(partition, deadline,
               [&](connection& to, bool /*asking*/) { return to.call(what, deadline); });

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -35,6 +36,18 @@ class route {
   /// Runs a script whose keys belong to the partition. Outcomes as connection::call().
   [[nodiscard]] result evaluate(script const& what, script_call const& with, unsigned partition,
                                 time_point deadline);
+
+  /// Runs a script as evaluate() does and then, on the same connection, the commands that `next`
+  /// makes of its answer. Nobody else may be using the route meanwhile.
+  struct followed {
+    result first;
+    bool asked = false;            ///< Whether there was any command to follow.
+    bool same_connection = false;  ///< The connection was not made again in between.
+    std::vector<result> then;
+  };
+  [[nodiscard]] followed evaluate_then(
+      script const& what, script_call const& with, unsigned partition, time_point deadline,
+      std::function<std::vector<command>(result const&)> const& next);
 
   /// Runs one script many times, in one message for each server. Results come in the order of
   /// `calls`. A server that did not answer last time comes last, so that it takes no time away from

@@ -18,6 +18,32 @@ enum class token_mode {
   per_grant,
 };
 
+/// Where a grant is to be, beyond the primary's memory, before acquire() returns it.
+///
+/// What it gives: a lease that has reached the replica which is promoted after a failure of the
+/// primary is still there, so that fewer failovers let two processes believe that they hold it.
+/// What it does not give: it is no consensus. A failover may promote a replica that has not
+/// acknowledged, and an acknowledgement is "received" (WAIT) or "on disk" (WAITAOF), not "will not
+/// be lost" (https://redis.io/docs/latest/commands/wait/, …/waitaof/). What keeps a late writer out
+/// is the fencing token, with or without this. Renewals and advance() are not waited for.
+///
+/// A grant that is acknowledged by fewer is undone, and acquire() throws lease_store_unavailable
+/// with their number (after the wait that the request allows for). Where this is used,
+/// acquisitions go over connections of their own, at most 16, one each at a time: WAIT speaks of
+/// the writes of its own connection and holds up what comes after it there.
+struct replication_options {
+  /// How many replicas must have received the grant: 0 … 1000. The primary does not count.
+  unsigned replicas_to_wait = 0;
+
+  /// How many servers must have the grant in their append-only files on disk: 0 … 1000. The primary
+  /// is the first of them, the others are replicas. Needs Redis 7.2; the store's constructor asks
+  /// the server, for settings.command_timeout at most.
+  unsigned fsync_to_wait = 0;
+
+  /// How long the acknowledgements may take: 1 ms … half of settings.command_timeout.
+  std::chrono::milliseconds timeout{100};
+};
+
 struct lease_store_options {
   /// redis://[user[:password]@]host[:port][/db], unix:///path[?db=N], rediss:// where hiredis has
   /// TLS. The password never appears in messages.
@@ -33,6 +59,8 @@ struct lease_store_options {
   /// is left.
   std::int64_t block_size = 1'000'000;
 
+  replication_options replication{};
+
   lease_store_settings settings{};
 };
 
@@ -43,8 +71,10 @@ struct lease_store_options {
 /// processes may believe that they hold one. The database refuses the older.
 class lease_store final : public fenceguard::lease_store {
  public:
-  /// Does not connect. `tokens` must outlive the store. Throws invalid_request for a bad URL or
-  /// option.
+  /// Does not connect, except for replication.fsync_to_wait. `tokens` must outlive the store.
+  /// Throws invalid_request for a bad URL or option, and for fsync_to_wait on a server that is
+  /// older than 7.2 or writes no append-only file; lease_store_unavailable where it had to ask and
+  /// no server answered.
   lease_store(lease_store_options const& options, token_source& tokens);
 };
 
