@@ -1,0 +1,65 @@
+-- Leases in the database: taken, numbered, renewed, released, by nobody but their holder.
+\set ON_ERROR_STOP on
+BEGIN;
+SELECT plan(38);
+SELECT lives_ok($$SET LOCAL synchronous_commit = off$$, 'the caller may say that no lease waits for the disk');
+
+CREATE FUNCTION pg_temp.a() RETURNS text LANGUAGE sql AS $$SELECT repeat('a', 32)$$;
+CREATE FUNCTION pg_temp.b() RETURNS text LANGUAGE sql AS $$SELECT repeat('b', 32)$$;
+CREATE FUNCTION pg_temp.soon() RETURNS bigint LANGUAGE sql AS $$SELECT fenceguard.server_us() + 60000000$$;
+CREATE FUNCTION pg_temp.take(resource text, holder text, ttl bigint DEFAULT 60000, waiting bool DEFAULT false) RETURNS text
+LANGUAGE sql AS $$SELECT outcome FROM fenceguard.lease_acquire(resource, holder, 'a test', ttl, pg_temp.soon(), waiting)$$;
+
+SELECT is(pg_temp.take('r/1', pg_temp.a()), 'held', 'a free lease is taken');
+SELECT is(pg_temp.take('r/1', pg_temp.b()), 'busy', 'and is busy then');
+SELECT is(pg_temp.take('r/1', pg_temp.a()), 'busy', 'also for its holder: each grant has a holder of its own');
+SELECT ok((SELECT remaining_ms BETWEEN 30000 AND 60000 FROM fenceguard.lease_acquire('r/1', pg_temp.b(), '', 60000, pg_temp.soon())),
+          'busy says how long the holder has');
+SELECT ok((SELECT now_us BETWEEN fenceguard.server_us() - 60000000 AND fenceguard.server_us() + 1
+             FROM fenceguard.lease_acquire('r/1', pg_temp.b(), '', 60000, pg_temp.soon())), 'every answer has the server''s time');
+SELECT is(outcome, 'late', 'a request after its time takes nothing')
+  FROM fenceguard.lease_acquire('r/2', pg_temp.a(), '', 60000, fenceguard.server_us() - 1);
+SELECT is((SELECT count(*) FROM fenceguard.lease_inspect('r/2')), 0::bigint, 'really nothing');
+
+SELECT is((SELECT token FROM fenceguard.lease_inspect('r/1')), NULL::bigint, 'no token yet');
+SELECT is(fenceguard.lease_number('r/1', pg_temp.a(), 5), 'numbered', 'the holder''s grant is numbered');
+SELECT is((SELECT token FROM fenceguard.lease_inspect('r/1')), 5::bigint, 'and the token stands');
+SELECT is(fenceguard.lease_number('r/1', pg_temp.a(), 5), 'overtaken', 'not by the same token again');
+SELECT is(fenceguard.lease_number('r/1', pg_temp.a(), 4), 'overtaken', 'nor by a lower one');
+SELECT is(fenceguard.lease_number('r/1', pg_temp.a(), 6), 'numbered', 'a higher one is a fresh token');
+SELECT is(fenceguard.lease_number('r/1', pg_temp.b(), 7), 'lost', 'nobody else''s');
+SELECT is(fenceguard.lease_number('r/9', pg_temp.a(), 7), 'lost', 'nor one that nobody holds');
+
+SELECT is(pg_temp.take('r/3', pg_temp.a()), 'held', 'another lease');
+SELECT results_eq($$SELECT * FROM fenceguard.lease_renew(ARRAY['r/3', 'r/1', 'r/1', 'r/9'],
+  ARRAY[pg_temp.a(), pg_temp.b(), pg_temp.a(), pg_temp.a()], ARRAY[90000, 90000, 120000, 90000]) ORDER BY 1$$,
+  ARRAY[1, 3], 'each holder''s own lease is renewed, nothing else');
+SELECT ok((SELECT remaining_ms > 60000 FROM fenceguard.lease_inspect('r/1')), 'it has more time now');
+SELECT is_empty($$SELECT * FROM fenceguard.lease_renew('{}', '{}', '{}')$$, 'nothing to renew is no error');
+
+SELECT is(pg_temp.take('r/4', pg_temp.a(), 1), 'held', 'a lease of one millisecond');
+SELECT lives_ok($$DO 'BEGIN WHILE EXISTS (SELECT FROM fenceguard.lease_inspect(''r/4'')) LOOP PERFORM pg_sleep(0.001); END LOOP; END'$$,
+                'runs out');
+SELECT is_empty($$SELECT * FROM fenceguard.lease_renew(ARRAY['r/4'], ARRAY[pg_temp.a()], ARRAY[60000])$$,
+                'a lease that ran out is not renewed');
+SELECT is(fenceguard.lease_number('r/4', pg_temp.a(), 9), 'lost', 'nor numbered');
+SELECT is(fenceguard.lease_release('r/4', pg_temp.a()), 'already_lost', 'nor released');
+SELECT is(pg_temp.take('r/4', pg_temp.b()), 'held', 'the next one takes it');
+SELECT is((SELECT token FROM fenceguard.lease_inspect('r/4')), NULL::bigint, 'with no token of its predecessor');
+
+SELECT is(fenceguard.lease_release('r/1', pg_temp.b()), 'already_lost', 'nobody releases another''s lease');
+SELECT is((SELECT holder FROM fenceguard.lease_inspect('r/1')), pg_temp.a(), 'which stands');
+SELECT is(pg_temp.take('r/1', pg_temp.b(), 60000, true), 'busy', 'somebody waits');
+SELECT is(fenceguard.lease_release('r/1', pg_temp.a()), 'released', 'the holder does');
+SELECT is(fenceguard.lease_release('r/1', pg_temp.a()), 'already_lost', 'once');
+SELECT results_eq($$SELECT resource FROM fenceguard.live_leases() WHERE resource LIKE 'r/%'$$, ARRAY['r/3', 'r/4'],
+                  'the list has those that are held');
+
+SELECT throws_ok($$SELECT fenceguard.lease_acquire('r/5', 'short', '', 1000, 1)$$, '22023', NULL, 'a holder has 32 characters');
+SELECT throws_ok($$SELECT fenceguard.lease_acquire('r/5', pg_temp.a(), '', 0, 1)$$, '22023', NULL, 'a ttl of 0 is refused');
+SELECT throws_ok($$SELECT fenceguard.lease_renew(ARRAY['a'], '{}', '{}')$$, '22023', NULL, 'arrays of different lengths');
+
+SELECT is(fenceguard.forget_leases('1 hour'), 0::bigint, 'nothing is old enough to be forgotten');
+SELECT is(fenceguard.forget_leases('0'), 1::bigint, 'free rows are forgotten, held ones are not');
+SELECT finish();
+ROLLBACK;
