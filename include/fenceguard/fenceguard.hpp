@@ -17,6 +17,7 @@
 #include <fenceguard/postgres/execute_once.hpp>
 #include <fenceguard/postgres/idempotency_key.hpp>
 #include <fenceguard/postgres/insert_once.hpp>
+#include <fenceguard/postgres/lease_store.hpp>
 #include <fenceguard/postgres/migrate.hpp>
 #include <fenceguard/postgres/promotion.hpp>
 #include <fenceguard/postgres/row_fence.hpp>
@@ -24,3 +25,4 @@
 #include <fenceguard/postgres/transaction.hpp>
 #include <fenceguard/postgres/transition.hpp>
 #include <fenceguard/redis/lease_store.hpp>
+#include <fenceguard/redis/redlock_store.hpp>

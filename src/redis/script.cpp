@@ -78,33 +78,47 @@ result evaluate_asking(connection& server, script const& what, script_call const
 std::vector<result> evaluate_all(connection& server, script const& what,
                                  std::span<script_call const> with, time_point deadline,
                                  priority order) {
-  std::vector<result> results(with.size());
-  std::vector<std::size_t> open(with.size());
+  std::vector<scripted_call> calls(with.size());
+  for (std::size_t i = 0; i < calls.size(); ++i) calls[i] = {&what, with[i]};
+  return evaluate_all(server, calls, deadline, order);
+}
+
+std::vector<result> evaluate_all(connection& server, std::span<scripted_call const> calls,
+                                 time_point deadline, priority order) {
+  std::vector<result> results(calls.size());
+  std::vector<std::size_t> open(calls.size());
   for (std::size_t i = 0; i < open.size(); ++i) open[i] = i;
-  // The first round takes all that a server which knows the script can do; after it, one whole text
-  // in front teaches the server for those behind it. A flush in between is met by sending all
-  // whole.
+  // The first round takes all that a server which knows the scripts can do; after it, one whole
+  // text of each in front teaches the server for those behind it. A flush in between is met by
+  // sending all whole.
   enum { by_digest, teach, all_whole };
   for (int round = by_digest; !open.empty() && round <= all_whole; ++round) {
-    auto const digest = what.digest();
-    if (round == by_digest && !digest) continue;
     std::vector<command> commands;
     commands.reserve(open.size() + 1);
-    bool const ask = !digest;
-    if (ask) commands.push_back(ask_digest(what));
-    for (auto i : open) {
-      bool const send_whole = !digest || round == all_whole || (round == teach && i == open[0]);
-      commands.push_back(send_whole ? whole(what, with[i]) : build("EVALSHA", *digest, with[i]));
+    std::vector<script const*> taught;
+    std::vector<std::pair<std::size_t, script const*>> asked;  // where in `commands`, and of what
+    std::vector<std::size_t> place(open.size());               // of the answer to a call
+    for (std::size_t n = 0; n < open.size(); ++n) {
+      auto const& what = *calls[open[n]].what;
+      auto const digest = what.digest();
+      bool const first = std::find(taught.begin(), taught.end(), &what) == taught.end();
+      if (first) taught.push_back(&what);
+      if (!digest && first) {
+        asked.emplace_back(commands.size(), &what);
+        commands.push_back(ask_digest(what));
+      }
+      bool const send_whole = !digest || round == all_whole || (round == teach && first);
+      place[n] = commands.size();
+      commands.push_back(send_whole ? whole(what, calls[open[n]].with)
+                                    : build("EVALSHA", *digest, calls[open[n]].with));
     }
     auto answers = server.call_all(commands, deadline, order);
-    if (ask) {
-      what.learn_digest(answers[0].answer.text());
-      answers.erase(answers.begin());
-    }
+    for (auto const& [at, what] : asked) what->learn_digest(answers[at].answer.text());
     std::vector<std::size_t> again;
     for (std::size_t n = 0; n < open.size(); ++n) {
-      if (unknown_script(answers[n])) again.push_back(open[n]);
-      results[open[n]] = std::move(answers[n]);
+      auto& answer = answers[place[n]];
+      if (unknown_script(answer)) again.push_back(open[n]);
+      results[open[n]] = std::move(answer);
     }
     open = std::move(again);
   }

@@ -52,6 +52,20 @@ struct script_call {
 [[nodiscard]] result evaluate_asking(connection& server, script const& what,
                                      script_call const& with, time_point deadline);
 
+/// One run of one script among others.
+struct scripted_call {
+  script const* what;
+  script_call with;
+};
+
+/// Runs scripts of different kinds; the commands are sent together, results come in the order of
+/// `calls`. The server runs them in that order too, unless it does not know one of the scripts:
+/// those calls are repeated behind the others.
+[[nodiscard]] std::vector<result> evaluate_all(connection& server,
+                                               std::span<scripted_call const> calls,
+                                               time_point deadline,
+                                               priority order = priority::normal);
+
 /// Runs one script many times; the commands are sent together, results come in the order of `with`.
 [[nodiscard]] std::vector<result> evaluate_all(connection& server, script const& what,
                                                std::span<script_call const> with,
