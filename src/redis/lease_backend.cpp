@@ -240,7 +240,8 @@ auto lease_backend::number(attempt const& what, time_point sent_at, time_point d
     if (release(what.resource, what.holder, what.deadline) != release_outcome::unknown) throw;
     return unknown{failed.what()};
   }
-  auto const made = confirm(what.resource, lease, what.holder, *token, deadline);
+  auto const made =
+      confirm(what.resource, lease, what.holder, *token, deadline, acknowledged::by_replicas);
   auto const& outcome = made.answer;
   auto const word = outcome.answer[0].text();
   if (word == "GRANTED" && !made.shortfall.empty()) return undo(what, made.shortfall);
@@ -255,13 +256,16 @@ auto lease_backend::number(attempt const& what, time_point sent_at, time_point d
 
 replication::outcome lease_backend::confirm(std::string_view resource, std::string_view lease,
                                             std::string_view holder, fencing_token token,
-                                            time_point deadline) {
+                                            time_point deadline, acknowledged by) {
   auto const partition = how_.keys.partition_of(resource);
   auto const tokens = how_.keys.tokens(partition);
   numeral const number{token.value()};
   std::array<std::string_view, 2> const keys{lease, tokens};
   std::array<std::string_view, 2> const arguments{holder, number};
-  return grant(scripts_.confirm, {keys, arguments}, partition, deadline);
+  if (by == acknowledged::by_replicas) {
+    return grant(scripts_.confirm, {keys, arguments}, partition, deadline);
+  }
+  return {.answer = run(scripts_.confirm, {keys, arguments}, partition, deadline)};
 }
 
 replication::outcome lease_backend::grant(script const& what, script_call const& with,
@@ -416,8 +420,9 @@ auto lease_backend::advance_numbered(advance_call const& call) -> advance_answer
         "the token source is behind the database: it reserved " + std::to_string(token.value()) +
         " where " + std::to_string(call.above) + " has been accepted; is it the same database?"};
   }
-  // A shortfall of replicas takes nothing back: the grant holds with its old token, too.
-  auto const outcome = confirm(call.resource, call.lease, call.holder, token, call.deadline).answer;
+  auto const outcome = confirm(call.resource, call.lease, call.holder, token, call.deadline,
+                               acknowledged::by_primary)
+                           .answer;
   auto const word = outcome.answer[0].text();
   if (word == "GRANTED") return advanced{token};
   if (word == "LOST") return lost{};

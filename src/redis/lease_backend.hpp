@@ -98,9 +98,10 @@ class lease_backend final : public fenceguard::lease_backend {
   [[nodiscard]] advance_answer advance_from_block(advance_call const& call);
   [[nodiscard]] advance_answer advance_numbered(advance_call const& call);
   [[nodiscard]] advance_answer not_advanced(result const& outcome);
+  enum class acknowledged { by_primary, by_replicas };  // the latter where the options ask for it
   [[nodiscard]] replication::outcome confirm(std::string_view resource, std::string_view lease,
                                              std::string_view holder, fencing_token token,
-                                             time_point deadline);
+                                             time_point deadline, acknowledged by);
   void fetch(unsigned partition, std::string_view ticket, time_point deadline);
   void fetch_ahead(unsigned partition, std::string_view ticket) noexcept;
   [[nodiscard]] token_blocks::offer_answer offer(unsigned partition, std::string const& ticket,
