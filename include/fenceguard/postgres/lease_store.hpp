@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <fenceguard/core/lease_store.hpp>
+#include <fenceguard/core/token_source.hpp>
+#include <string>
+
+namespace fenceguard::postgres {
+
+struct lease_store_options {
+  /// libpq's connection string or URI; empty: libpq's own environment variables. A role with the
+  /// rights of sql/roles/application.sql will do.
+  std::string url{};
+
+  /// Connections for acquiring and releasing, at most: 1 … 64. Each is made when it is first needed
+  /// and has a thread of its own. Renewals and notifications have one more each.
+  std::size_t connections = 4;
+
+  lease_store_settings settings{};
+};
+
+/// Leases in PostgreSQL, for users without Redis: a table and the database's clock. Needs the
+/// schema's migration 10.
+///
+/// What it costs: a grant takes two short transactions that do not wait for the disk, and one
+/// reservation of a token that does; callers who come at the same time share a reservation. Waiters
+/// hear of a release by NOTIFY; through a pooler in transaction mode, which passes none on, they
+/// poll.
+///
+/// What it survives: a restart of the server. After a crash, or when an asynchronous standby is
+/// promoted, the latest leases may be lost, and two processes may believe that they hold one. The
+/// database refuses the older: tokens are not lost.
+class lease_store final : public fenceguard::lease_store {
+ public:
+  /// Does not connect. `tokens` must outlive the store; the database that it asks may be another
+  /// one. Throws invalid_request for a bad option. The first acquire() throws schema_mismatch where
+  /// the database lacks the migration.
+  lease_store(lease_store_options const& options, token_source& tokens);
+};
+
+}  // namespace fenceguard::postgres

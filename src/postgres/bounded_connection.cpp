@@ -1,0 +1,177 @@
+#include "postgres/bounded_connection.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <fenceguard/core/errors.hpp>
+#include <system_error>
+#include <utility>
+
+#include "postgres/server_errors.hpp"
+
+namespace fenceguard::postgres {
+namespace {
+
+// A condition variable's timer stands still while the machine is suspended; the deadline does not.
+constexpr std::chrono::milliseconds longest_sleep{250};
+
+bounded_connection::rows rows_of(pqxx::result const& result) {
+  bounded_connection::rows all;
+  for (auto const& row : result) {
+    auto& fields = all.emplace_back();
+    for (auto const& field : row) {
+      if (field.is_null()) {
+        fields.emplace_back(std::nullopt);
+      } else {
+        fields.emplace_back(field.c_str());
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string bounded_url(std::string url, std::chrono::milliseconds timeout,
+                        std::string const& application_name) {
+  bool const is_uri = url.starts_with("postgresql://") || url.starts_with("postgres://");
+  auto const add = [&](std::string const& name, std::string const& value) {
+    if (url.find(name + "=") != std::string::npos) return;
+    if (is_uri) {
+      url += url.find('?') == std::string::npos ? "?" : "&";
+    } else if (!url.empty()) {
+      url += " ";
+    }
+    url += name + "=" + value;
+  };
+  auto const seconds = std::chrono::ceil<std::chrono::seconds>(timeout).count();
+  add("connect_timeout", std::to_string(std::max<std::int64_t>(2, seconds)));
+  add("tcp_user_timeout", std::to_string(timeout.count()));
+  add("fallback_application_name", application_name);
+  return url;
+}
+
+bounded_connection::bounded_connection(std::string url) : url_{std::move(url)} {}
+
+bounded_connection::~bounded_connection() {
+  shutdown();
+  thread_.finish();
+}
+
+void bounded_connection::shutdown() noexcept {
+  std::lock_guard const held{mutex_};
+  closing_ = true;
+  shut_down_socket();
+  changed_.notify_all();
+}
+
+// The mutex is held, so the socket cannot be closed and its number given to another meanwhile.
+void bounded_connection::shut_down_socket() const noexcept {
+  if (socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);
+}
+
+auto bounded_connection::execute(message const& build, time_point deadline) -> outcome {
+  auto const mine = std::make_shared<job>(job{.build = build});
+  std::unique_lock held{mutex_};
+  auto const expired = [&] { return boottime::now() >= deadline; };
+  auto const nap = [&] {
+    auto const left =
+        std::max<std::chrono::nanoseconds>(deadline - boottime::now(), std::chrono::nanoseconds{0});
+    changed_.wait_for(held, std::min<std::chrono::nanoseconds>(left, longest_sleep));
+  };
+  // The thread may still be at what an earlier caller has given up.
+  while (next_ && !closing_ && !expired()) nap();
+  if (closing_) return {.error = "the lease store is closed"};
+  if (next_) return {.error = "PostgreSQL has not answered in time"};
+  try {
+    if (!thread_.started()) thread_.start([this] { run(); });
+  } catch (std::system_error const& e) {
+    return {.error = std::string{"no thread for a connection: "} + e.what()};
+  }
+  next_ = mine;
+  changed_.notify_all();
+  while (!mine->done && !closing_ && !expired()) nap();
+  if (mine->done) return std::move(mine->result);
+  mine->given_up = true;
+  if (mine->sent) shut_down_socket();
+  return {.what = mine->sent ? outcome::kind::unknown : outcome::kind::not_sent,
+          .error = closing_ ? "the lease store is closed" : "PostgreSQL has not answered in time"};
+}
+
+void bounded_connection::run() noexcept {
+  std::unique_lock held{mutex_};
+  for (;;) {
+    changed_.wait(held, [this] { return closing_ || next_; });
+    if (closing_) break;
+    auto const mine = next_;
+    if (!mine->given_up) {
+      held.unlock();
+      serve(*mine);
+      held.lock();
+    }
+    mine->done = true;
+    next_.reset();
+    changed_.notify_all();
+  }
+  held.unlock();
+  disconnect();
+}
+
+void bounded_connection::serve(job& one) {
+  auto& result = one.result;
+  try {
+    if (db_ && !db_->is_open()) disconnect();
+    if (db_) {
+      // A kept connection may have died unseen.
+      pqxx::nontransaction look{*db_, "fenceguard"};
+      if (libpqxx::is_closed_by_server(look)) {
+        look.abort();
+        disconnect();
+      }
+    }
+    if (!db_) connect();
+    pqxx::nontransaction with{*db_, "fenceguard"};
+    auto const text = one.build(libpqxx::connection_of(with));
+    if (!begin_sending(one)) return;
+    result.answer = rows_of(libpqxx::send_message(with, text));
+    result.what = outcome::kind::answered;
+  } catch (invalid_request const&) {
+    result.what = outcome::kind::refused;
+    result.failure = std::current_exception();
+    result.error = "an argument cannot be sent";
+  } catch (std::exception const& failed) {
+    result.error = "PostgreSQL: " + server_message(failed);
+    bool const lost = !db_ || !db_->is_open() || libpqxx::is_connection_lost(failed);
+    if (lost) {
+      result.what = one.sent ? outcome::kind::unknown : outcome::kind::not_sent;
+      disconnect();
+    } else {
+      result.what = one.sent ? outcome::kind::refused : outcome::kind::not_sent;
+      result.failure = std::current_exception();
+    }
+  }
+}
+
+// From here on the request counts as sent; false where its caller has gone.
+bool bounded_connection::begin_sending(job& one) {
+  std::lock_guard const held{mutex_};
+  if (one.given_up || closing_) return false;
+  one.sent = true;
+  return true;
+}
+
+void bounded_connection::connect() {
+  db_.emplace(url_);
+  std::lock_guard const held{mutex_};
+  socket_ = db_->sock();
+}
+
+void bounded_connection::disconnect() noexcept {
+  {
+    std::lock_guard const held{mutex_};
+    socket_ = -1;
+  }
+  db_.reset();
+}
+
+}  // namespace fenceguard::postgres
