@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <fenceguard/core/errors.hpp>
 #include <fenceguard/redis/lease_store.hpp>
 #include <fenceguard/testing/token_source.hpp>
@@ -272,6 +273,34 @@ TEST_CASE("WAITAOF: what is asked at construction, and which answers are enough"
       "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n"};
   with.url = no_file.url();
   CHECK_THROWS_AS(static_cast<void>(with.make({.fsync_to_wait = 1})), invalid_request);
+}
+
+// Needs a server of 7.2 or later: FENCEGUARD_TEST_REDIS_SERVER names its program where the one on
+// the path is older.
+TEST_CASE("a grant that is on two disks is given, one that is on one is undone") {
+  char const* const named = std::getenv("FENCEGUARD_TEST_REDIS_SERVER");
+  redis_server::options const how{.persistent = true,
+                                  .program = named != nullptr ? named : "redis-server"};
+  redis_server primary{how};
+  if (primary.command({"WAITAOF", "0", "0", "1"}).is_error()) {
+    MESSAGE("skipped: the server has no WAITAOF");
+    return;
+  }
+  redis_server replica{how};
+  replica.replica_of(primary);
+  world with{primary.url()};
+  auto const leases = with.make({.replicas_to_wait = 1, .fsync_to_wait = 2, .timeout = 500ms});
+  // The first rewrite of the replica's file may still be under way.
+  CHECK(eventually([&] { return message_of(*leases, "first").empty(); }));
+  CHECK(leases->acquire({.resource = "a", .ttl = 60s}).has_value());
+  replica.pause();
+  auto const of_disks = with.make({.fsync_to_wait = 2, .timeout = 150ms});
+  auto const said = message_of(*of_disks);
+  INFO(said);
+  CHECK(holds(said, "1 of 2 servers have it on disk within 150 ms; the grant was undone"));
+  CHECK(primary.command({"EXISTS", lease_a}).integer == 0);
+  CHECK(with.make({.fsync_to_wait = 1})->acquire({.resource = "a", .ttl = 60s}).has_value());
+  replica.resume();
 }
 
 TEST_CASE("options that are not valid") {
