@@ -140,7 +140,7 @@ void bounded_connection::serve(job& one) {
     result.failure = std::current_exception();
     result.error = "an argument cannot be sent";
   } catch (std::exception const& failed) {
-    result.error = "PostgreSQL: " + server_message(failed);
+    result.error = server_message(failed);
     bool const lost = !db_ || !db_->is_open() || libpqxx::is_connection_lost(failed);
     if (lost) {
       result.what = one.sent ? outcome::kind::unknown : outcome::kind::not_sent;

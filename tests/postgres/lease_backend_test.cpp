@@ -1,0 +1,262 @@
+// What is special to leases in PostgreSQL; what all stores have in common is in tests/conformance.
+#include "postgres/lease_backend.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fenceguard/core/errors.hpp>
+#include <fenceguard/postgres/lease_store.hpp>
+#include <fenceguard/postgres/migrate.hpp>
+#include <fenceguard/testing/token_source.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/holder_id.hpp"
+#include "postgres/database.hpp"
+#include "servers/relay.hpp"
+#include "servers/wait.hpp"
+
+namespace fenceguard::lease_backend_tests {
+
+using postgres::lease_backend;
+
+namespace {
+
+using namespace std::chrono_literals;
+using test_postgres::database;
+using test_servers::direction;
+using test_servers::eventually;
+
+time_point in(std::chrono::milliseconds time) { return boottime::now() + time; }
+
+lease_backend::acquire_answer take(lease_backend& from, std::string const& resource,
+                                   std::string const& holder, std::chrono::milliseconds ttl = 30s,
+                                   std::chrono::milliseconds patience = 5s) {
+  return from.try_acquire({.resource = resource,
+                           .holder = holder,
+                           .label = "a test",
+                           .ttl = ttl,
+                           .deadline = in(patience)});
+}
+
+bool granted(lease_backend::acquire_answer const& answer) {
+  return std::holds_alternative<lease_backend::granted>(answer);
+}
+
+lease_request request(std::string resource, std::chrono::milliseconds wait = 0ms) {
+  lease_request wanted;
+  wanted.resource = std::move(resource);
+  wanted.ttl = 30s;
+  wanted.wait = wait;
+  return wanted;
+}
+
+}  // namespace
+
+TEST_CASE("lease_backend: the row is as documented, and is used again") {
+  database db;
+  testing::token_source tokens;
+  lease_backend store{{.url = db.url()}, tokens};
+  auto const holder = new_holder_id();
+  REQUIRE(granted(take(store, "account/42", holder)));
+  CHECK(db.value("SELECT holder || ' ' || (token > 0) || ' ' || label FROM fenceguard.lease") ==
+        holder + " true a test");
+  CHECK(store.release("account/42", holder, in(5s)) == release_outcome::released);
+  REQUIRE(granted(take(store, "account/42", new_holder_id())));
+  CHECK(db.value("SELECT count(*) FROM fenceguard.lease") == "1");
+}
+
+TEST_CASE("lease_backend: names that SQL and arrays would take apart") {
+  database db;
+  testing::token_source tokens;
+  lease_backend store{{.url = db.url()}, tokens};
+  std::vector<std::string> const names{"a'b", "a\"b", "a\\b", "{a,b}", "NULL", "a,b", "$1", "%s"};
+  std::vector<std::string> holders;
+  std::vector<lease_backend::renew_item> batch;
+  for (auto const& name : names) {
+    holders.push_back(new_holder_id());
+    REQUIRE(granted(take(store, name, holders.back())));
+  }
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    batch.push_back({.resource = names[i], .holder = holders[i], .ttl = 60s});
+  }
+  store.renew(batch, in(5s));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    INFO(names[i]);
+    CHECK(batch[i].answer == lease_backend::renew_answer::renewed);
+    CHECK(store.inspect(names[i], in(5s))->remaining > 40s);
+    CHECK(store.release(names[i], holders[i], in(5s)) == release_outcome::released);
+  }
+}
+
+TEST_CASE("lease_backend: an acquisition that arrives after it was undone takes nothing") {
+  database db;
+  testing::token_source tokens;
+  test_servers::relay relay{test_postgres::shared_server().port()};
+  lease_backend slow{{.url = db.url_through(relay.port()), .command_timeout = 2s}, tokens};
+  lease_backend direct{{.url = db.url()}, tokens};
+  // Both know the server's clock, and their connections stand.
+  for (auto* one : {&slow, &direct}) {
+    auto const holder = new_holder_id();
+    REQUIRE(granted(take(*one, "warm up", holder)));
+    REQUIRE(one->release("warm up", holder, in(5s)) == release_outcome::released);
+  }
+  relay.stall(direction::to_server);
+  auto const holder = new_holder_id();
+  auto const answer = take(slow, "account/1", holder, 60s, 300ms);
+  CHECK(std::holds_alternative<lease_backend::unknown>(answer));
+  CHECK(direct.release("account/1", holder, in(5s)) == release_outcome::already_lost);
+  auto const next = new_holder_id();
+  REQUIRE(granted(take(direct, "account/1", next)));
+  relay.flow();
+  REQUIRE(granted(take(slow, "account/2", new_holder_id())));  // what was held up has come before
+  CHECK(direct.inspect("account/1", in(5s))->holder == next);
+}
+
+TEST_CASE("lease_backend: key left by a timed-out acquire: it is found and undone") {
+  database db;
+  testing::token_source tokens;
+  test_servers::relay relay{test_postgres::shared_server().port()};
+  lease_backend slow{{.url = db.url_through(relay.port()), .command_timeout = 2s}, tokens};
+  lease_backend direct{{.url = db.url()}, tokens};
+  REQUIRE(granted(take(slow, "warm up", new_holder_id())));
+  relay.stall(direction::to_client);
+  auto const holder = new_holder_id();
+  auto const answer = take(slow, "account/1", holder, 60s, 300ms);
+  CHECK(std::holds_alternative<lease_backend::unknown>(answer));
+  CHECK(eventually(
+      [&] { return direct.release("account/1", holder, in(5s)) == release_outcome::released; }));
+  CHECK_FALSE(direct.inspect("account/1", in(5s)).has_value());
+}
+
+TEST_CASE("lease_backend: a grant that ran out before it was numbered is none") {
+  database db;
+  // Between the taking and the numbering the lease ends, and another holder takes it.
+  class slow_source final : public token_source {
+   public:
+    std::function<void()> before{};
+    fencing_token reserve(std::int64_t count) override {
+      if (before) before();
+      return fencing_token{next_.fetch_add(count)};
+    }
+
+   private:
+    std::atomic<std::int64_t> next_{1'000};
+  } tokens;
+  testing::token_source others;
+  lease_backend store{{.url = db.url()}, tokens};
+  lease_backend other{{.url = db.url()}, others};
+  auto const thief = new_holder_id();
+  tokens.before = [&] {
+    db.run("UPDATE fenceguard.lease SET expires_at = clock_timestamp()");
+    CHECK(granted(take(other, "account/1", thief)));
+  };
+  auto const answer = take(store, "account/1", new_holder_id());
+  CHECK(std::holds_alternative<lease_backend::not_applied>(answer));
+  CHECK(other.inspect("account/1", in(5s))->holder == thief);
+}
+
+TEST_CASE("lease_backend: a token source that is down leaves nothing held") {
+  database db;
+  class none final : public token_source {
+    fencing_token reserve(std::int64_t) override { throw token_source_unavailable{"down"}; }
+  } tokens;
+  lease_backend store{{.url = db.url()}, tokens};
+  CHECK_THROWS_AS(static_cast<void>(take(store, "account/1", new_holder_id())),
+                  token_source_unavailable);
+  CHECK_FALSE(store.inspect("account/1", in(5s)).has_value());
+}
+
+TEST_CASE("lease_backend: a standby gives no leases") {
+  test_servers::postgres_server primary;
+  test_postgres::create_owner(primary);
+  database db{primary};
+  auto standby = test_servers::postgres_server::standby_of(primary);
+  testing::token_source tokens;
+  auto url = db.url();
+  auto const port = ":" + std::to_string(primary.port());
+  auto const at = url.find(port);
+  REQUIRE(at != std::string::npos);
+  url.replace(at, port.size(), ":" + std::to_string(standby.port()));
+  lease_backend store{{.url = url}, tokens};
+  auto const answer = take(store, "account/1", new_holder_id());
+  CHECK(std::holds_alternative<lease_backend::not_applied>(answer));
+  CHECK(store.release("account/1", new_holder_id(), in(5s)) == release_outcome::unknown);
+}
+
+TEST_CASE("lease_backend: a schema that is missing, and a role without rights") {
+  database bare{test_postgres::shared_server(), false};
+  testing::token_source tokens;
+  lease_backend store{{.url = bare.url()}, tokens};
+  CHECK_THROWS_AS(static_cast<void>(take(store, "a", new_holder_id())), schema_mismatch);
+
+  database db;
+  test_postgres::shared_server().query(
+      "DO $$ BEGIN CREATE ROLE lease_stranger LOGIN; EXCEPTION WHEN duplicate_object THEN END $$");
+  auto url = db.url();
+  auto const at = url.find(test_postgres::owner);
+  REQUIRE(at != std::string::npos);
+  url.replace(at, std::string{test_postgres::owner}.size(), "lease_stranger");
+  lease_backend stranger{{.url = url}, tokens};
+  CHECK_THROWS_AS(static_cast<void>(take(stranger, "a", new_holder_id())), error);
+}
+
+TEST_CASE("lease_backend: more callers than connections wait for their turn") {
+  database db;
+  testing::token_source tokens;
+  lease_backend store{{.url = db.url(), .connections = 2, .command_timeout = 20s}, tokens};
+  std::atomic<int> grants{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 16; ++i) {
+    callers.emplace_back([&, i] {
+      if (granted(take(store, "account/" + std::to_string(i), new_holder_id(), 60s, 20s))) ++grants;
+    });
+  }
+  for (auto& one : callers) one.join();
+  CHECK(grants == 16);
+  CHECK(std::stoi(db.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = "
+                           "'fenceguard-leases' AND datname = current_database()")) <= 2);
+}
+
+TEST_CASE("lease_store: a waiter in another store hears of a release") {
+  database db;
+  testing::token_source tokens;
+  postgres::lease_store first{{.url = db.url()}, tokens};
+  postgres::lease_store second{{.url = db.url()}, tokens};
+  auto held = first.acquire(request("account/1"));
+  REQUIRE(held.has_value());
+  std::optional<lease> next;
+  std::thread waiter{[&] { next = second.acquire(request("account/1", 30s)); }};
+  REQUIRE(eventually([&] {
+    return db.value("SELECT (waited_until > clock_timestamp())::text FROM fenceguard.lease") ==
+           "true";
+  }));
+  bool killed = false;
+  SUBCASE("through the notification") {}
+  SUBCASE("also when its session is ended meanwhile: it polls, and listens anew") {
+    db.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND "
+        "datname = current_database()");
+    killed = true;
+  }
+  CHECK(held->release() == release_outcome::released);
+  waiter.join();
+  REQUIRE(next.has_value());
+  CAPTURE(killed);
+  CHECK(next->token() > fencing_token{1});
+}
+
+TEST_CASE("lease_store: options that are not valid") {
+  testing::token_source tokens;
+  auto const refuses = [&](postgres::lease_store_options const& options) {
+    CHECK_THROWS_AS((postgres::lease_store{options, tokens}), invalid_request);
+  };
+  refuses({.connections = 0});
+  refuses({.connections = 65});
+  refuses({.url = std::string{"a\0b", 3}});
+  refuses({.settings = {.clock = nullptr}});
+}
+
+}  // namespace fenceguard::lease_backend_tests
