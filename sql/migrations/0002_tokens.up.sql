@@ -44,6 +44,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION fenceguard.current_server() IS 'The identity of this server and database.';
 
+CREATE FUNCTION fenceguard.database_identity() RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT s.database_identity FROM fenceguard.server_state s
+$$;
+COMMENT ON FUNCTION fenceguard.database_identity() IS 'The database''s name for clients that work with several.';
+
 INSERT INTO fenceguard.token_counter DEFAULT VALUES;
 INSERT INTO fenceguard.server_state(system_identifier, database_oid, timeline, counter_oid)
   SELECT s.system_identifier, s.database_oid, s.timeline, s.counter_oid FROM fenceguard.current_server() s;

@@ -2,6 +2,18 @@
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SELECT fenceguard.begin_migration(9, 'audit');
 
+-- Roles that were granted SET on session_replication_role; 0 is PUBLIC. There is no such right before PostgreSQL 15. In PL/pgSQL,
+-- because pg_parameter_acl is looked for only where the statement is reached.
+CREATE FUNCTION fenceguard.replication_role_setters() RETURNS SETOF oid
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF current_setting('server_version_num')::int >= 150000 THEN
+    RETURN QUERY
+      SELECT g.grantee FROM pg_parameter_acl AS p CROSS JOIN LATERAL aclexplode(p.paracl) AS g
+        WHERE p.parname = 'session_replication_role' AND g.privilege_type = 'SET' AND g.grantee <> g.grantor;
+  END IF;
+END $$;
+
 -- No row means no finding. Reads the catalogue only, locks nothing, and takes every role's word for its own tables: who
 -- may read pg_catalog sees all of it.
 --   severity  'error': a write or a promise can be lost; 'warning': it takes one more mistake
@@ -190,6 +202,15 @@ SELECT 'error', concat_ws(' ', 'role ' || quote_ident(s.rolname), 'database ' ||
   FROM setting AS s
   WHERE s.name = 'session_replication_role' AND s.value = 'replica'
      OR s.name = 'synchronous_commit' AND lower(s.value) IN ('off', 'false', 'no', '0')
+UNION ALL
+SELECT CASE WHEN r.oid IS NULL OR EXISTS (SELECT FROM granted AS g WHERE pg_has_role(g.grantee, r.oid, 'MEMBER'))
+            THEN 'error' ELSE 'warning' END,
+       coalesce('role ' || quote_ident(r.rolname), 'PUBLIC'), 'may set session_replication_role',
+       'in a session that sets it to replica, no trigger fires that guards a table',
+       format('REVOKE SET ON PARAMETER session_replication_role FROM %s;', coalesce(quote_ident(r.rolname), 'PUBLIC'))
+  FROM fenceguard.replication_role_setters() AS s(grantee)
+  LEFT JOIN pg_roles AS r ON r.oid = s.grantee
+  WHERE r.rolsuper IS NOT TRUE
 UNION ALL
 SELECT 'warning', u.qualified, 'a guarded transaction is writing it now, and it is neither protected nor row-fenced',
        'a writer that skips the claim is not refused here',

@@ -19,6 +19,6 @@ SELECT format('GRANT EXECUTE ON FUNCTION %s TO %I', p.oid::pg_catalog.regprocedu
   FROM pg_catalog.pg_proc p
  WHERE p.pronamespace = 'fenceguard'::pg_catalog.regnamespace
    AND p.proname IN ('reserve_tokens', 'open_guarded', 'close_guarded', 'claim', 'replay', 'store_answer', 'fingerprint',
-                     'execute_once_open', 'execute_once_close', 'resolve', 'resolve_key', 'altered_objects', 'lease_acquire',
-                     'lease_number', 'lease_renew', 'lease_release', 'lease_inspect', 'live_leases')
+                     'execute_once_open', 'execute_once_close', 'resolve', 'resolve_key', 'database_identity', 'altered_objects',
+                     'lease_acquire', 'lease_number', 'lease_renew', 'lease_release', 'lease_inspect', 'live_leases')
 \gexec

@@ -16,7 +16,8 @@
 SELECT format('GRANT EXECUTE ON FUNCTION %s TO %I', p.oid::pg_catalog.regprocedure, :'operator')
   FROM pg_catalog.pg_proc p
  WHERE p.pronamespace = 'fenceguard'::pg_catalog.regnamespace
-   AND p.proname IN ('open_claims', 'evict', 'forget_fences', 'forget_keys', 'forget_leases', 'live_leases', 'lease_inspect', 'raise_floor', 'current_server')
+   AND p.proname IN ('open_claims', 'evict', 'forget_fences', 'forget_keys', 'forget_leases', 'live_leases', 'lease_inspect', 'raise_floor', 'current_server',
+                     'replication_role_setters')
 \gexec
 SELECT format('GRANT SELECT ON %s TO %I', c.oid::pg_catalog.regclass, :'operator')
   FROM pg_catalog.pg_class c

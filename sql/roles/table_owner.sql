@@ -18,7 +18,7 @@ SELECT format('GRANT EXECUTE ON FUNCTION %s TO %I', p.oid::pg_catalog.regprocedu
   FROM pg_catalog.pg_proc p
  WHERE p.pronamespace = 'fenceguard'::pg_catalog.regnamespace
    AND (p.proname IN ('protect', 'unprotect', 'add_row_fence', 'remove_row_fence', 'require_owner', 'lock_for_ddl',
-                      'parse_template', 'protection_triggers')
+                      'parse_template', 'protection_triggers', 'replication_role_setters')
         OR p.prorettype = 'pg_catalog.trigger'::pg_catalog.regtype)
 \gexec
 GRANT SELECT ON fenceguard.protection_trigger, fenceguard.row_fence_trigger, fenceguard.protected_tables, fenceguard.audit

@@ -17,24 +17,9 @@ std::vector<std::shared_ptr<grant>> grants_of(lease_set const& held) {
   return grants;
 }
 
-// Which database this is, by the word of the function that every claim asks. A claim of nothing
-// under a key that nobody else has; rolled back, so it leaves no trace.
-std::string database_identity(pqxx::transaction_base& outside, std::string const& unique) {
-  libpqxx::send_message(outside, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE");
-  try {
-    std::string const identity =
-        libpqxx::send_message(outside,
-                              "SELECT o.database_identity FROM fenceguard.open_guarded("
-                              "'{}', '{}', '{}', 'fenceguard', " +
-                                  libpqxx::quoted(libpqxx::connection_of(outside), unique) +
-                                  ", 'null', 0, NULL) o")[0][0]
-            .as<std::string>();
-    libpqxx::send_message(outside, "ROLLBACK");
-    return identity;
-  } catch (std::exception const&) {
-    libpqxx::send_message(outside, "ROLLBACK");
-    throw;
-  }
+std::string database_identity(pqxx::transaction_base& outside) {
+  return libpqxx::send_message(outside, "SELECT fenceguard.database_identity()")[0][0]
+      .as<std::string>();
 }
 
 }  // namespace
@@ -96,7 +81,7 @@ bool claim::heal(stale_token const& refused, pqxx::transaction_base& outside) {
   if (std::find(healed_.begin(), healed_.end(), refused.resource()) != healed_.end()) return false;
   healed_.push_back(refused.resource());
   if (refused_grant.token() != refused.presented()) return false;  // see refuse()
-  if (!refused_grant.may_heal(database_identity(outside, refused_grant.holder()))) return false;
+  if (!refused_grant.may_heal(database_identity(outside))) return false;
   try {
     refused_grant.advance(refused.current());
   } catch (error const&) {

@@ -1,4 +1,4 @@
-SELECT plan(32);
+SELECT plan(33);
 
 SELECT fenceguard.reserve_tokens(10) AS a \gset
 SELECT fenceguard.reserve_tokens(1) AS b \gset
@@ -7,6 +7,7 @@ SELECT fenceguard.reserve_tokens(1) AS d \gset
 SELECT ok(:b >= :a + 10, 'ranges do not overlap');
 SELECT ok(:d >= :c + 100000000, 'also the largest ones');
 SELECT ok(:a > 1700000000000000, 'tokens start at the clock, in microseconds');
+SELECT is(fenceguard.database_identity(), (SELECT s.database_identity FROM fenceguard.server_state s), 'the database says its name');
 SELECT is((SELECT next FROM fenceguard.token_counter), :d + 1::bigint, 'next is the first that nobody had');
 
 SELECT is(app.raised('SELECT fenceguard.reserve_tokens(' || n || ')') LIKE '22023 count must be between%', true, 'count ' || n)

@@ -10,6 +10,7 @@ is() { count=$((count + 1)); if [ "$1" = "$2" ]; then echo "ok $count - $3"; els
 matches() { count=$((count + 1)); if [[ $1 == *"$2"* ]]; then echo "ok $count - $3"; else echo "not ok $count - $3"; echo "# have: $1"; echo "# want: $2"; fi; }
 findings() { as "$operator" -c "SELECT subject || ': ' || finding FROM fenceguard.audit ORDER BY 1"; }
 cleanup() {
+  as "$administrator" -c "REVOKE SET ON PARAMETER session_replication_role FROM PUBLIC, $application, $table_owner" >/dev/null 2>&1 || true
   as "$administrator" -c "ROLLBACK PREPARED 'fg_audit'" >/dev/null 2>&1 || true
   as "$administrator" -c "DROP SCHEMA IF EXISTS theirs CASCADE" -c "ALTER DATABASE $database RESET synchronous_commit" \
     -c "REVOKE INSERT ON fenceguard.fence FROM $application" -c "DROP OWNED BY $table_owner" -c "DROP ROLE $table_owner" 2>/dev/null || true
@@ -17,7 +18,7 @@ cleanup() {
 trap cleanup EXIT
 as "$administrator" -c "CREATE ROLE $table_owner LOGIN" -c "CREATE SCHEMA theirs AUTHORIZATION $table_owner" \
   -c "GRANT USAGE ON SCHEMA theirs TO PUBLIC"
-echo "1..47"
+echo "1..52"
 
 as "$owner" <<'SQL'
 CREATE TABLE app.account (id int PRIMARY KEY, balance bigint);
@@ -66,6 +67,22 @@ as "$administrator" -c "ALTER ROLE $application IN DATABASE $database SET sessio
 matches "$(findings)" "role $application database $database: session_replication_role is set to replica" "found: a role whose sessions fire no trigger"
 as "$administrator" -c "$(as "$operator" -c "SELECT remedy FROM fenceguard.audit")"
 is "$(findings)" "" "mended by its remedy"
+if [ "$(as "$administrator" -c "SHOW server_version_num")" -ge 150000 ]; then
+  as "$administrator" -c "GRANT SET ON PARAMETER session_replication_role TO $application"
+  matches "$(as "$operator" -c "SELECT severity || ' ' || subject || ': ' || finding FROM fenceguard.audit")" \
+    "error role $application: may set session_replication_role" "found: the application's role may switch triggers off"
+  as "$administrator" -c "$(as "$operator" -c "SELECT remedy FROM fenceguard.audit")"
+  is "$(findings)" "" "mended by its remedy"
+  as "$administrator" -c "GRANT SET ON PARAMETER session_replication_role TO $table_owner"
+  is "$(as "$operator" -c "SELECT severity || ' ' || subject FROM fenceguard.audit")" "warning role $table_owner" "found: another role that may"
+  as "$administrator" -c "REVOKE SET ON PARAMETER session_replication_role FROM $table_owner" \
+    -c "GRANT SET ON PARAMETER session_replication_role TO PUBLIC"
+  is "$(as "$operator" -c "SELECT severity || ' ' || subject FROM fenceguard.audit")" "error PUBLIC" "found: everybody may"
+  as "$administrator" -c "$(as "$operator" -c "SELECT remedy FROM fenceguard.audit")"
+  is "$(findings)" "" "mended by its remedy"
+else
+  for i in 1 2 3 4 5; do count=$((count + 1)); echo "ok $count - # SKIP no SET privilege before PostgreSQL 15"; done
+fi
 
 # Open transactions.
 token=$(as "$owner" -c "SELECT fenceguard.reserve_tokens(1)")
