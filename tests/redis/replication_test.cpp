@@ -9,9 +9,11 @@
 #include <fenceguard/core/errors.hpp>
 #include <fenceguard/redis/lease_store.hpp>
 #include <fenceguard/testing/token_source.hpp>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -184,6 +186,34 @@ TEST_CASE("a connection that was made again in between proves nothing") {
   CHECK(leases->counters().held == 0);
   servers.first.resume();
   servers.second.resume();
+}
+
+TEST_CASE("WAIT on a connection that was made for it is not believed") {
+  primary_with_two_replicas servers;
+  test_servers::relay between{servers.primary.port()};
+  redis::connection_options to;
+  to.server.host = "127.0.0.1";
+  to.server.port = static_cast<std::uint16_t>(between.port());
+  to.silence_limit = 8s;
+  redis::replication pool{
+      std::make_shared<redis::standalone_topology>(to), 1, {.replicas_to_wait = 2, .timeout = 4s}};
+  redis::script const write{"return redis.call('SET', KEYS[1], 'x')"};
+  std::vector<std::string_view> const keys{"key"};
+  auto const run = [&](std::function<void()> const& in_between) {
+    return pool.evaluate(write, {keys, {}}, 0, boottime::now() + 8s, [&](redis::result const&) {
+      in_between();
+      return true;
+    });
+  };
+  CHECK(run([] {}).shortfall.empty());
+  auto const cut = run([&] {
+    between.cut();
+    CHECK(eventually([&] { return between.open_connections() == 0; }));
+    std::this_thread::sleep_for(5ms);  // so that it is found out before WAIT is sent
+  });
+  CHECK(cut.answer.replied());
+  CHECK(cut.shortfall == "the connection was lost before the replicas could be asked");
+  CHECK(between.accepted() == 2);
 }
 
 TEST_CASE("more callers than connections take turns") {
