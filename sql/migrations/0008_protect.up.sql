@@ -103,139 +103,193 @@ BEGIN
       'statement before the one that writes.', resource);
 END $$;
 
--- Called where a column is not where the arguments say. After a dump and restore that is nothing: numbers close up over
--- dropped columns. fenceguard_key tells, which was restored with them.
-CREATE FUNCTION fenceguard.require_key(relation oid, names text[]) RETURNS void
+-- Refuses where a column is not where the arguments say, unless fenceguard_key binds the same: after a dump and restore numbers
+-- close up over dropped columns, and that trigger was restored with them.
+CREATE FUNCTION fenceguard.require_columns(relation oid, names text[], numbers int2[]) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF names IS DISTINCT FROM (
-      SELECT array_agg(a.attname::text ORDER BY k.position)
-        FROM pg_trigger AS t
-        CROSS JOIN unnest(t.tgattr::int2[]) WITH ORDINALITY AS k(attnum, position)
-        JOIN pg_attribute AS a ON a.attrelid = t.tgrelid AND a.attnum = k.attnum
-        WHERE t.tgrelid = relation AND t.tgname = 'fenceguard_key') THEN
+  IF names IS DISTINCT FROM ARRAY(
+       SELECT a.attname::text FROM unnest(numbers) WITH ORDINALITY AS n(attnum, position)
+         JOIN pg_attribute AS a ON a.attrelid = relation AND a.attnum = n.attnum AND NOT a.attisdropped
+         ORDER BY n.position)
+     AND names IS DISTINCT FROM (
+       SELECT array_agg(a.attname::text ORDER BY k.position)
+         FROM pg_trigger AS t
+         CROSS JOIN unnest(t.tgattr::int2[]) WITH ORDINALITY AS k(attnum, position)
+         JOIN pg_attribute AS a ON a.attrelid = t.tgrelid AND a.attnum = k.attnum
+         WHERE t.tgrelid = relation AND t.tgname = 'fenceguard_key') THEN
     RAISE EXCEPTION 'unguarded write to %: its key columns were renamed, dropped or replaced since it was protected',
       relation::regclass
       USING ERRCODE = 'TF002', HINT = 'Call fenceguard.protect again, with a template for the columns as they are now.';
   END IF;
 END $$;
 
+-- SQL that makes texts of these columns of a row, NULL of NULL.
+CREATE FUNCTION fenceguard.key_texts(source text, names text[]) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce(string_agg(format('CASE WHEN %1$s.%2$I IS NOT NULL THEN format(''%%s'', %1$s.%2$I) END', source, n.name), ', '
+                             ORDER BY n.position), '')
+    FROM unnest(names) WITH ORDINALITY AS n(name, position)
+$$;
+
+-- Both check functions have a short way, whose plans are kept, for what nearly all writes are: one row, of a table whose key
+-- is among its first eight columns. An alias list names columns by position, from "~1" on, with NULLs behind those of a table
+-- that has fewer. That finds the key where no column before it was dropped and where the key's columns are in their places. The
+-- short way only ever says yes; anything else takes the long way, which names the columns, is planned anew, and is right for all.
+-- Columns behind the eighth keep their own names, which may be those of variables.
+
 -- The rows of one statement on a plain table.
 CREATE FUNCTION fenceguard.check_statement() RETURNS trigger
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+#variable_conflict use_variable
 DECLARE
   width int := (TG_NARGS - 2) / 3;
-  in_place bool := true;
-  keys text[];
-  key text[] := '{}';
+  in_front bool := true;
+  number int;
   value text;
-  value_list text := '';
-  name_list text := '';
+  key text[] := '{}';
   name text;
   refused bool;
 BEGIN
   FOR i IN width + 2 .. 2 * width + 1 LOOP
-    value := '.' || quote_ident(TG_ARGV[i]);
-    in_place := in_place AND value = right(
-      (pg_identify_object('pg_class'::regclass, TG_RELID, TG_ARGV[i + width]::int2)).identity, length(value));
-  END LOOP;
-  IF in_place IS NOT TRUE THEN
-    PERFORM fenceguard.require_key(TG_RELID, TG_ARGV[width + 2 : 2 * width + 1]);
-  END IF;
-
-  -- Where the key leads the table, which is nearly always, the plan can be kept: the alias list names columns by
-  -- position. Elsewhere the statement is planned anew. The look-up is a scalar subquery, made by
-  -- primary key for each name, so that no plan joins with the whole of fence.
-  IF width = 1 AND in_place AND TG_ARGV[4] = '1' THEN
-    SELECT r.name, true INTO name, refused
-      FROM (SELECT DISTINCT TG_ARGV[1] || CASE WHEN c1 IS NOT NULL THEN format('%s', c1) END || TG_ARGV[2]
-              FROM changed_rows AS c(c1)) AS r(name)
-      WHERE (SELECT f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now()
-               FROM fenceguard.fence AS f WHERE f.resource = r.name) IS NOT TRUE
-      LIMIT 1;
-    IF refused THEN
-      PERFORM fenceguard.refuse_write(TG_RELID, name);
-    END IF;
-    RETURN NULL;
-  ELSIF width = 2 AND in_place AND TG_ARGV[6] = '1' AND TG_ARGV[7] = '2' THEN
-    SELECT array_agg(ARRAY[k1, k2]) INTO keys
-      FROM (SELECT DISTINCT CASE WHEN c1 IS NOT NULL THEN format('%s', c1) END,
-                            CASE WHEN c2 IS NOT NULL THEN format('%s', c2) END
-              FROM changed_rows AS r(c1, c2)) AS d(k1, k2);
-  ELSIF width > 0 THEN
-    FOR i IN width + 2 .. 2 * width + 1 LOOP
-      value_list := value_list || format(', CASE WHEN %I IS NOT NULL THEN format(''%%s'', %1$I) END AS k%s', TG_ARGV[i], i);
-      name_list := name_list || ', k' || i;
+    number := TG_ARGV[i + width];
+    name := '.' || quote_ident(TG_ARGV[i]);
+    in_front := in_front AND number <= 8 AND name = right(
+      (pg_identify_object('pg_class'::regclass, TG_RELID, number)).identity, length(name));
+    FOR earlier IN 1 .. number - 1 LOOP
+      in_front := in_front AND has_column_privilege(TG_RELID, earlier::int2, 'SELECT') IS NOT NULL;  -- null: dropped
     END LOOP;
-    EXECUTE 'SELECT array_agg(ARRAY[' || substr(name_list, 3) || ']) FROM (SELECT DISTINCT ' || substr(value_list, 3)
-            || ' FROM changed_rows) AS d' INTO keys;
-  ELSIF EXISTS (SELECT FROM changed_rows) THEN
-    keys := '{""}';
-  END IF;
-  IF keys IS NULL THEN
-    RETURN NULL;   -- no row was changed
-  END IF;
-
-  FOREACH value IN ARRAY keys LOOP
+    EXIT WHEN in_front IS NOT TRUE;
+    SELECT
+      CASE
+        WHEN number = 1 AND "~1" IS NOT NULL THEN format('%s', "~1")
+        WHEN number = 2 AND "~2" IS NOT NULL THEN format('%s', "~2")
+        WHEN number = 3 AND "~3" IS NOT NULL THEN format('%s', "~3")
+        WHEN number = 4 AND "~4" IS NOT NULL THEN format('%s', "~4")
+        WHEN number = 5 AND "~5" IS NOT NULL THEN format('%s', "~5")
+        WHEN number = 6 AND "~6" IS NOT NULL THEN format('%s', "~6")
+        WHEN number = 7 AND "~7" IS NOT NULL THEN format('%s', "~7")
+        WHEN number = 8 AND "~8" IS NOT NULL THEN format('%s', "~8") END
+      INTO value
+      FROM (SELECT *, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM changed_rows)
+        AS r("~1", "~2", "~3", "~4", "~5", "~6", "~7", "~8");
+    IF width > 1 THEN
+      key := key || value;
+    END IF;
+  END LOOP;
+  IF in_front THEN
     IF width = 1 THEN
       name := TG_ARGV[1] || value || TG_ARGV[2];
     ELSE
-      key := key || value;
-      CONTINUE WHEN cardinality(key) < width;
-      name := fenceguard.resource_name(TG_ARGV[1 : width + 1], key[1 : width]);
-      key := '{}';
+      name := fenceguard.resource_name(TG_ARGV[1 : width + 1], key);
     END IF;
     PERFORM FROM fenceguard.fence AS f
-      WHERE f.resource = name AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now();
-    IF NOT FOUND THEN
-      PERFORM fenceguard.refuse_write(TG_RELID, name);
+      WHERE f.resource = name AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now()
+        AND (width = 0 OR NOT EXISTS (SELECT FROM changed_rows OFFSET 1));
+    IF FOUND THEN
+      RETURN NULL;
     END IF;
-  END LOOP;
+  END IF;
+
+  key := TG_ARGV[width + 2 : 2 * width + 1];
+  PERFORM fenceguard.require_columns(TG_RELID, key, TG_ARGV[2 * width + 2 : 3 * width + 1]::int2[]);
+  -- The look-up is a scalar subquery, made by primary key for each name, so that no plan joins with the whole of fence. DISTINCT
+  -- takes the type's own operators: only a superuser can define operator classes.
+  EXECUTE format(
+      'SELECT r.name, true FROM (SELECT %s FROM (SELECT DISTINCT %s FROM changed_rows) AS d OFFSET 0) AS r(name) '
+        'WHERE (SELECT f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now() '
+          'FROM fenceguard.fence AS f WHERE f.resource = r.name) IS NOT TRUE LIMIT 1',
+      format(CASE WHEN width = 1 THEN '$1[1] || %s || $1[2]' ELSE 'fenceguard.resource_name($1, ARRAY[%s]::text[])' END,
+             fenceguard.key_texts('d', key)),
+      coalesce((SELECT string_agg(quote_ident(c), ', ') FROM unnest(key) AS c), 'NULL'))
+    INTO name, refused USING TG_ARGV[1 : width + 1];
+  IF refused THEN
+    PERFORM fenceguard.refuse_write(TG_RELID, name);
+  END IF;
   RETURN NULL;
 END $$;
 
--- One row: of a partition, or of a plain table where its key has changed.
+-- One row: of a partition, or of a plain table where its key has changed. A partition can have its columns in another order
+-- than its root, so the short way asks both where the key's columns are.
 CREATE FUNCTION fenceguard.check_row() RETURNS trigger
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+#variable_conflict use_variable
 DECLARE
   width int := (TG_NARGS - 2) / 3;
   root oid := coalesce(pg_partition_root(TG_RELID), TG_RELID);
-  in_place bool := true;
-  select_list text := '';
+  in_front bool := true;
+  number int;
+  value_before text;
+  value_after text;
   before text[] := '{}';
   after text[] := '{}';
   name text;
 BEGIN
   FOR i IN width + 2 .. 2 * width + 1 LOOP
+    number := TG_ARGV[i + width];
     name := '.' || quote_ident(TG_ARGV[i]);
-    in_place := in_place AND name = right(
-      (pg_identify_object('pg_class'::regclass, root, TG_ARGV[i + width]::int2)).identity, length(name));
-    select_list := select_list || format(', CASE WHEN ($1).%I IS NOT NULL THEN format(''%%s'', ($1).%1$I) END', TG_ARGV[i]);
+    in_front := in_front AND number <= 8
+      AND name = right((pg_identify_object('pg_class'::regclass, TG_RELID, number)).identity, length(name))
+      AND name = right((pg_identify_object('pg_class'::regclass, root, number)).identity, length(name));
+    FOR earlier IN 1 .. number - 1 LOOP
+      in_front := in_front AND has_column_privilege(TG_RELID, earlier::int2, 'SELECT') IS NOT NULL;  -- null: dropped
+    END LOOP;
+    EXIT WHEN in_front IS NOT TRUE;
+    SELECT
+      CASE
+        WHEN number = 1 AND o."~1" IS NOT NULL THEN format('%s', o."~1")
+        WHEN number = 2 AND o."~2" IS NOT NULL THEN format('%s', o."~2")
+        WHEN number = 3 AND o."~3" IS NOT NULL THEN format('%s', o."~3")
+        WHEN number = 4 AND o."~4" IS NOT NULL THEN format('%s', o."~4")
+        WHEN number = 5 AND o."~5" IS NOT NULL THEN format('%s', o."~5")
+        WHEN number = 6 AND o."~6" IS NOT NULL THEN format('%s', o."~6")
+        WHEN number = 7 AND o."~7" IS NOT NULL THEN format('%s', o."~7")
+        WHEN number = 8 AND o."~8" IS NOT NULL THEN format('%s', o."~8") END,
+      CASE
+        WHEN number = 1 AND n."~1" IS NOT NULL THEN format('%s', n."~1")
+        WHEN number = 2 AND n."~2" IS NOT NULL THEN format('%s', n."~2")
+        WHEN number = 3 AND n."~3" IS NOT NULL THEN format('%s', n."~3")
+        WHEN number = 4 AND n."~4" IS NOT NULL THEN format('%s', n."~4")
+        WHEN number = 5 AND n."~5" IS NOT NULL THEN format('%s', n."~5")
+        WHEN number = 6 AND n."~6" IS NOT NULL THEN format('%s', n."~6")
+        WHEN number = 7 AND n."~7" IS NOT NULL THEN format('%s', n."~7")
+        WHEN number = 8 AND n."~8" IS NOT NULL THEN format('%s', n."~8") END
+      INTO value_before, value_after
+      FROM (SELECT OLD.*, NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS o("~1", "~2", "~3", "~4", "~5", "~6", "~7", "~8"),
+        (SELECT NEW.*, NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS n("~1", "~2", "~3", "~4", "~5", "~6", "~7", "~8");
+    before := before || value_before;
+    after := after || value_after;
   END LOOP;
-  IF in_place IS NOT TRUE THEN
-    PERFORM fenceguard.require_key(root, TG_ARGV[width + 2 : 2 * width + 1]);
+  IF in_front IS NOT TRUE THEN
+    before := TG_ARGV[width + 2 : 2 * width + 1];
+    PERFORM fenceguard.require_columns(root, before, TG_ARGV[2 * width + 2 : 3 * width + 1]::int2[]);
+    name := format('SELECT ARRAY[%s]::text[]', fenceguard.key_texts('($1)', before));
+    EXECUTE name INTO before USING OLD;
+    EXECUTE name INTO after USING NEW;
   END IF;
-  select_list := 'SELECT ARRAY[' || substr(select_list, 3) || ']::text[]';
+
   IF TG_OP <> 'INSERT' THEN
-    EXECUTE select_list INTO before USING OLD;
-    name := CASE width WHEN 1 THEN TG_ARGV[1] || before[1] || TG_ARGV[2]
-                       ELSE fenceguard.resource_name(TG_ARGV[1 : width + 1], before) END;
+    IF width = 1 THEN
+      name := TG_ARGV[1] || before[1] || TG_ARGV[2];
+    ELSE
+      name := fenceguard.resource_name(TG_ARGV[1 : width + 1], before);
+    END IF;
     PERFORM FROM fenceguard.fence AS f
       WHERE f.resource = name AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now();
     IF NOT FOUND THEN
       PERFORM fenceguard.refuse_write(TG_RELID, name);
     END IF;
   END IF;
-  IF TG_OP <> 'DELETE' THEN
-    EXECUTE select_list INTO after USING NEW;
-    IF TG_OP = 'INSERT' OR after IS DISTINCT FROM before THEN
-      name := CASE width WHEN 1 THEN TG_ARGV[1] || after[1] || TG_ARGV[2]
-                         ELSE fenceguard.resource_name(TG_ARGV[1 : width + 1], after) END;
-      PERFORM FROM fenceguard.fence AS f
-        WHERE f.resource = name AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now();
-      IF NOT FOUND THEN
-        PERFORM fenceguard.refuse_write(TG_RELID, name);
-      END IF;
+  IF TG_OP = 'INSERT' OR TG_OP = 'UPDATE' AND after IS DISTINCT FROM before THEN
+    IF width = 1 THEN
+      name := TG_ARGV[1] || after[1] || TG_ARGV[2];
+    ELSE
+      name := fenceguard.resource_name(TG_ARGV[1 : width + 1], after);
+    END IF;
+    PERFORM FROM fenceguard.fence AS f
+      WHERE f.resource = name AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now();
+    IF NOT FOUND THEN
+      PERFORM fenceguard.refuse_write(TG_RELID, name);
     END IF;
   END IF;
   RETURN NULL;

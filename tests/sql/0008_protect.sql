@@ -1,6 +1,6 @@
 -- Calling protect, what it refuses to protect, the names of resources, and columns that change afterwards. As the table's
 -- owner, who is not a superuser.
-SELECT plan(84);
+SELECT plan(94);
 CREATE FUNCTION app.claim(resource text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM fenceguard.claim(resource, current_setting('test.token')::bigint, 'holder');
@@ -125,5 +125,59 @@ CREATE TABLE app.below () INHERITS (app.constant);
 SELECT is(app.raised('UPDATE app.constant SET id = 4') LIKE 'TF002 %', true, 'a child attached later: writes through the parent are checked');
 SELECT is((SELECT count(*) FROM fenceguard.audit WHERE subject = 'below' AND finding LIKE 'is an inheritance child%'), 1::bigint, 'and audit reports it');
 DROP TABLE app.below;
-SELECT * FROM finish();
 
+-- The checks find the key by its position while they can: wherever it stands, however many columns were dropped before it, and
+-- whatever the other columns are called. The others hold other numbers, so that a wrong column names another resource.
+CREATE FUNCTION app.wrong_answers(place int, gone int, key text, partitioned bool, others text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+  statement text;
+  expected text;
+  answer text;
+BEGIN
+  EXECUTE format('CREATE TABLE app.placed (%s%s id int, second int, last int%s)',
+    (SELECT string_agg(format('gone_%s int DEFAULT 300, ', g), '') FROM generate_series(1, gone) AS g),
+    (SELECT string_agg(format('before_%s int DEFAULT 200 + %1$s, ', g), '') FROM generate_series(1, place - 1) AS g), others)
+    || CASE WHEN partitioned THEN ' PARTITION BY RANGE (id)' ELSE '' END;
+  IF partitioned THEN
+    CREATE TABLE app.placed_all PARTITION OF app.placed DEFAULT;
+  END IF;
+  FOR i IN 1 .. gone LOOP
+    EXECUTE format('ALTER TABLE app.placed DROP COLUMN gone_%s', i);
+  END LOOP;
+  PERFORM fenceguard.protect('app.placed', 'placed/' || key);
+  FOR statement, expected IN VALUES
+      ('INSERT INTO app.placed (id, second) VALUES (5, 6)', 'yes'), ('INSERT INTO app.placed (id, second) VALUES (7, 6)', 'no'),
+      ('INSERT INTO app.placed (id, second) VALUES (5, 6), (5, 6)', 'yes'),
+      ('INSERT INTO app.placed (id, second) VALUES (5, 6), (7, 6)', 'no'), ('INSERT INTO app.placed (id, second) VALUES (7, 6), (5, 6)', 'no'),
+      ('INSERT INTO app.placed (id, second) SELECT 7, 6 WHERE false', 'yes'), ('INSERT INTO app.placed (id, second) VALUES (NULL, 6)', 'no'),
+      ('UPDATE app.placed SET last = 8', 'yes'), ('UPDATE app.placed SET id = 7', 'no'), ('UPDATE app.placed SET id = 5', 'yes'),
+      ('UPDATE app.placed SET last = 8 WHERE false', 'yes'), ('DELETE FROM app.placed', 'yes') LOOP
+    answer := app.raised(format('INSERT INTO app.placed (id, second) VALUES (5, 6); %s', statement));
+    answer := CASE WHEN answer = 'nothing' THEN 'yes' WHEN answer LIKE 'TF002 unguarded write to app.placed%' THEN 'no' ELSE answer END;
+    IF answer IS DISTINCT FROM expected THEN
+      RETURN NEXT format('place %s, %s dropped, %s: %s', place, gone, statement, answer);
+    END IF;
+  END LOOP;
+  DROP TABLE app.placed;
+END $$;
+BEGIN;
+SELECT count(*) AS x FROM (SELECT app.claim('placed/5'), app.claim('placed/5/6')) AS c \gset
+SELECT is_empty(format('SELECT w FROM generate_series(1, 10) AS place, generate_series(0, 2) AS gone, '
+                       'app.wrong_answers(place, gone, %L, %L, '''') AS w', key, partitioned),
+                format('the right rows for %s at any place, with columns dropped before it, partitioned: %s', key, partitioned))
+  FROM unnest(ARRAY['{id}', '{id}/{second}']) AS key, unnest('{f,t}'::bool[]) AS partitioned;
+SELECT is_empty(format('SELECT app.wrong_answers(%s, 0, ''{id}'', %L, '', number int, value int, width int, key int, name int, '
+                       'k int, c1 int, r int, f int, i int, o int, n int, root int, before int, after int, in_front int'')', place, partitioned),
+                format('columns called like the checks'' variables, key at place %s, partitioned: %s', place, partitioned))
+  FROM unnest('{1,7}'::int[]) AS place, unnest('{f,t}'::bool[]) AS partitioned;
+
+-- A session whose plans are kept sees what DDL has changed.
+CREATE TABLE app.changing (note int, id int, n int);
+SELECT count(*) AS x FROM fenceguard.protect('app.changing', 'placed/{id}') \gset
+PREPARE write AS INSERT INTO app.changing (id, n) VALUES ($1, 5);
+EXECUTE write(5); EXECUTE write(5); EXECUTE write(5); EXECUTE write(5); EXECUTE write(5); EXECUTE write(5);
+ALTER TABLE app.changing DROP COLUMN note;
+SELECT is(app.raised('EXECUTE write(5)'), 'nothing', 'a column dropped in between: the key is still found');
+SELECT is(app.raised('EXECUTE write(7)') LIKE 'TF002 %has not claimed placed/7', true, 'and no other column is taken for it');
+COMMIT;
+SELECT * FROM finish();
