@@ -1,7 +1,7 @@
 #!/bin/bash
 # Holders in the way, ended or reported: sessions of the application's role, seen and ended by the operator's. Run by ./run.
 set -euo pipefail
-sql() { local role=$1; shift; PGUSER=$role PGDATABASE=$database psql -qAtX -v ON_ERROR_STOP=1 "$@"; }
+sql() { local role=$1; shift; PGOPTIONS="-c statement_timeout=30s" PGUSER=$role PGDATABASE=$database psql -qAtX -v ON_ERROR_STOP=1 "$@"; }
 number=0 planned=24
 echo "1..$planned"
 is() { number=$((number + 1)); if [ "$1" = "$2" ]; then echo "ok $number - $3"; else echo "not ok $number - $3"; echo "# got: $1"; echo "# wanted: $2"; fi; }
