@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 using kind = redlock_vote::kind;
 
 constexpr std::size_t holder_size = 32;
+constexpr milliseconds slow_servers{20};
 
 void check(std::string_view holder, milliseconds ttl) {
   if (holder.size() != holder_size) {
@@ -127,7 +128,8 @@ auto redlock_backend::ask(redlock_panel& whom, redlock_ballot::question asked) -
   auto const until = asked.deadline;
   auto const ballot = std::make_shared<redlock_ballot>(std::move(asked), whom.size());
   whom.cast(ballot);
-  return ballot->await(until);
+  static_cast<void>(ballot->sleep(until));
+  return ballot->take();
 }
 
 auto redlock_backend::try_acquire(attempt const& what) -> acquire_answer {
@@ -148,7 +150,8 @@ auto redlock_backend::try_acquire(attempt const& what) -> acquire_answer {
                                .deadline = mine.deadline},
       main_->size());
   main_->cast(ballot);
-  auto const holds = ballot->await(mine.deadline);
+  static_cast<void>(ballot->sleep(mine.deadline));
+  auto const holds = ballot->take();
   if (count_word(holds, 0, "HELD") >= quorum_) return number(mine, holds);
   ballot->abandon();
   return not_held(mine, holds);
@@ -190,12 +193,12 @@ auto redlock_backend::not_held(hold const& mine, votes const& holds) -> acquire_
   return unknown{std::move(reason)};
 }
 
-// Whether nothing is left on any server. Waits for the servers that have said that they hold, and
-// for no other that does not answer.
+// Whether nothing is left on any server. Waits for the servers that have said that they hold; for
+// the others just as long as it takes one that is merely a little slower.
 bool redlock_backend::take_back(hold const& mine, votes const& holds) {
   auto const ballot = std::make_shared<redlock_ballot>(
       redlock_ballot::question{.what = redlock_request::release,
-                               .until = redlock_ballot::rule::every_answer,
+                               .until = redlock_ballot::rule::awaited,
                                .calls = {{mine.key, {mine.holder}}},
                                .deadline = mine.deadline,
                                .expires = surely_expired()},
@@ -210,7 +213,13 @@ bool redlock_backend::take_back(hold const& mine, votes const& holds) {
   }
   if (asked == 0) return true;
   main_->cast(ballot);
-  auto const said = ballot->await(mine.deadline);
+  if (!ballot->sleep(std::min<time_point>(mine.deadline, boottime::now() + slow_servers))) {
+    for (std::size_t s = 0; s < holds.size(); ++s) {
+      if (holds[s][0].word() != "HELD") ballot->do_not_wait_for(s);
+    }
+    static_cast<void>(ballot->sleep(mine.deadline));
+  }
+  auto const said = ballot->take();
   for (std::size_t s = 0; s < holds.size(); ++s) {
     auto const word = said[s][0].word();
     bool const surely =
@@ -380,7 +389,7 @@ std::string redlock_backend::shortfall(redlock_request what, votes const& from) 
     reasons += "; ";
     reasons += failed->what == kind::failed
                    ? failed->error.message
-                   : "no reply from " + how_.servers[s].server.to_string() + " in time";
+                   : how_.servers[s].server.to_string() + " had not answered";
   }
   text += ": " + std::to_string(answered) + " of " + std::to_string(from.size()) +
           " servers answered, a majority has " + std::to_string(quorum_);

@@ -10,19 +10,19 @@ namespace {
 
 constexpr parking::word told_decided = 1;
 
-std::string_view word_for_yes(redlock_request what) {
+bool is_yes(redlock_request what, std::string_view word) {
   switch (what) {
     case redlock_request::hold:
     case redlock_request::inspect:
-      return "HELD";
+      return word == "HELD";
     case redlock_request::confirm:
-      return "GRANTED";
+      return word == "GRANTED" || word == "OVERTAKEN";  // it still holds
     case redlock_request::renew:
-      return "RENEWED";
+      return word == "RENEWED";
     case redlock_request::release:
-      return "RELEASED";
+      break;
   }
-  return {};
+  return word == "RELEASED";
 }
 
 void count(redlock_tally& into, redlock_vote const& one, redlock_request what) {
@@ -33,7 +33,7 @@ void count(redlock_tally& into, redlock_vote const& one, redlock_request what) {
     case redlock_vote::kind::not_asked:
       break;
     case redlock_vote::kind::answered:
-      ++(one.word() == word_for_yes(what) ? into.yes : into.no);
+      ++(is_yes(what, one.word()) ? into.yes : into.no);
       break;
     case redlock_vote::kind::failed:
       ++into.failed;
@@ -79,6 +79,7 @@ std::string_view to_string(redlock_request what) noexcept {
 redlock_ballot::redlock_ballot(question asked, std::size_t servers)
     : asked_{std::move(asked)},
       left_out_(servers, 0),
+      waited_for_(servers, 1),
       votes_(servers),
       tallies_(asked_.calls.size(), redlock_tally{.pending = servers}),
       answering_(servers, 1) {
@@ -93,8 +94,13 @@ void redlock_ballot::leave_out(std::size_t server) {
   }
 }
 
-auto redlock_ballot::await(time_point until) -> votes {
-  static_cast<void>(caller_.park_until(until));
+void redlock_ballot::do_not_wait_for(std::size_t server) {
+  std::lock_guard const held{mutex_};
+  waited_for_[server] = 0;
+  check();
+}
+
+auto redlock_ballot::take() -> votes {
   std::lock_guard const held{mutex_};
   over_ = true;
   return std::move(votes_);
@@ -129,7 +135,7 @@ bool redlock_ballot::decided() const {
   std::size_t awaited = 0;
   for (std::size_t s = 0; s < votes_.size(); ++s) {
     if (!votes_[s].empty() && votes_[s][0].what == redlock_vote::kind::pending) {
-      awaited += static_cast<std::size_t>(answering_[s]);
+      awaited += static_cast<std::size_t>(answering_[s] & waited_for_[s]);
     }
   }
   for (std::size_t i = 0; i < tallies_.size(); ++i) {
@@ -144,9 +150,13 @@ bool redlock_ballot::decided(std::size_t item, std::size_t awaited) const {
   auto const minority = servers() - quorum;
   if (so_far.pending == 0) return true;
   bool const enough = so_far.yes + so_far.no >= quorum;
-  if (asked_.until == rule::every_answer) {
-    bool const some_left_out = so_far.yes + so_far.no + so_far.failed + so_far.pending < servers();
-    return awaited == 0 && (enough || some_left_out || so_far.failed > minority);
+  switch (asked_.until) {
+    case rule::majority:
+      break;
+    case rule::every_answer:
+      return awaited == 0 && (enough || so_far.failed > minority);
+    case rule::awaited:
+      return awaited == 0;
   }
   return so_far.yes >= quorum || so_far.no > minority || so_far.failed > minority ||
          (awaited == 0 && enough);

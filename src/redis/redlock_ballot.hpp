@@ -39,7 +39,7 @@ struct redlock_vote {
 
 /// How many servers said what about one call.
 struct redlock_tally {
-  std::size_t yes = 0;      ///< HELD, GRANTED, RENEWED, RELEASED.
+  std::size_t yes = 0;      ///< HELD, GRANTED (or OVERTAKEN), RENEWED, RELEASED.
   std::size_t no = 0;       ///< Any other answer of the script.
   std::size_t failed = 0;   ///< No answer, or none that says anything about the lease.
   std::size_t pending = 0;  ///< Nothing yet.
@@ -53,7 +53,8 @@ class redlock_ballot {
   /// When the caller has waited enough.
   enum class rule {
     majority,      ///< When one of the answers has a majority, or none can have.
-    every_answer,  ///< When each server has answered that has answered lately.
+    every_answer,  ///< When each server that has answered lately has, and a majority with them.
+    awaited,       ///< When none is left of those that the caller waits for.
   };
   struct call {
     std::string key{};
@@ -81,9 +82,12 @@ class redlock_ballot {
   /// Does not ask a server. Before it is cast.
   void leave_out(std::size_t server);
   [[nodiscard]] bool left_out(std::size_t server) const noexcept { return left_out_[server] != 0; }
-  /// Sleeps until the verdict is certain or the time has come, and takes the votes; later ones are
-  /// dropped.
-  [[nodiscard]] votes await(time_point until);
+  /// Sleeps until the verdict is certain or the time has come; says which. May be called again.
+  [[nodiscard]] bool sleep(time_point until) { return caller_.park_until(until) != 0; }
+  /// Waits no longer for a server, unless the verdict depends on it.
+  void do_not_wait_for(std::size_t server);
+  /// Takes the votes; later ones are dropped.
+  [[nodiscard]] votes take();
   /// What has not been sent yet need not be.
   void abandon() noexcept { abandoned_ = true; }
 
@@ -101,7 +105,8 @@ class redlock_ballot {
   void check();
 
   question const asked_;
-  std::vector<char> left_out_;  // of each server
+  std::vector<char> left_out_;    // of each server
+  std::vector<char> waited_for_;  // of each server
   std::atomic<bool> abandoned_{false};
   parking caller_;
 
