@@ -45,46 +45,49 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   standing record;
   ttl interval := ttl_ms * interval '1 millisecond';
+  locked bool := false;
 BEGIN
   IF resource IS NULL OR octet_length(resource) NOT BETWEEN 1 AND 512 OR holder IS NULL OR label IS NULL OR ttl_ms IS NULL
      OR ttl_ms < 1 OR ttl_ms > 86400000 OR length(holder) <> 32 OR execute_by IS NULL OR waiting IS NULL THEN
     RAISE EXCEPTION 'lease_acquire: a resource of 1 to 512 bytes, a holder of 32 characters, a label, a ttl of 1 ms to 1 day '
       'and a time are needed' USING ERRCODE = '22023';
   END IF;
-  now_us := fenceguard.server_us();
-  IF now_us > execute_by THEN
-    outcome := 'late';
-    RETURN;
-  END IF;
-  -- Most who come find it held: that must not cost a write.
-  FOR attempt IN 1 .. 2 LOOP
-    SELECT l.expires_at, l.waited_until INTO standing FROM fenceguard.lease AS l
-      WHERE l.resource = lease_acquire.resource AND l.expires_at > clock_timestamp();
-    IF FOUND THEN
-      outcome := 'busy';
-      remaining_ms := greatest(1, ceil(extract(epoch FROM standing.expires_at - clock_timestamp()) * 1000));
-      IF waiting AND standing.waited_until < clock_timestamp() + interval '15 s' THEN
-        UPDATE fenceguard.lease AS l SET waited_until = clock_timestamp() + interval '30 s'
-          WHERE l.resource = lease_acquire.resource;
-      END IF;
+  LOOP
+    now_us := fenceguard.server_us();  -- anew after each wait
+    IF now_us > execute_by THEN
+      outcome := 'late';
       RETURN;
     END IF;
-    IF attempt = 1 THEN
+    -- Most who come find it held: that must not cost a write.
+    SELECT l.holder, l.expires_at, l.waited_until INTO standing FROM fenceguard.lease AS l
+      WHERE l.resource = lease_acquire.resource AND l.expires_at > clock_timestamp();
+    IF FOUND THEN
+      IF waiting AND standing.waited_until < clock_timestamp() + interval '15 s' THEN
+        UPDATE fenceguard.lease AS l SET waited_until = clock_timestamp() + interval '30 s'
+          WHERE l.resource = lease_acquire.resource AND l.holder = standing.holder AND l.expires_at > clock_timestamp();
+        CONTINUE WHEN NOT FOUND;  -- released meanwhile, by one who did not see this mark and so sent no notification
+      END IF;
+      outcome := 'busy';
+      remaining_ms := greatest(1, ceil(extract(epoch FROM standing.expires_at - clock_timestamp()) * 1000));
+      RETURN;
+    ELSIF NOT locked THEN
       PERFORM pg_advisory_xact_lock(fenceguard.lease_lock(resource));
+      locked := true;
+    ELSE
+      -- Renewals take no advisory lock. One that came just before the end may not have been visible above: the
+      -- condition sees it, after a wait for its row.
+      INSERT INTO fenceguard.lease AS l (resource, holder, token, since, expires_at, label)
+        VALUES (resource, holder, NULL, clock_timestamp(), clock_timestamp() + ttl, label)
+        ON CONFLICT ON CONSTRAINT lease_pkey DO UPDATE
+          SET holder = EXCLUDED.holder, token = NULL, since = clock_timestamp(), expires_at = clock_timestamp() + ttl,
+              label = EXCLUDED.label
+          WHERE l.expires_at <= clock_timestamp();
+      IF FOUND THEN
+        outcome := 'held';
+        RETURN;
+      END IF;
     END IF;
   END LOOP;
-  -- Waiting for the lock took time.
-  now_us := fenceguard.server_us();
-  IF now_us > execute_by THEN
-    outcome := 'late';
-    RETURN;
-  END IF;
-  INSERT INTO fenceguard.lease AS l (resource, holder, token, since, expires_at, label)
-    VALUES (resource, holder, NULL, clock_timestamp(), clock_timestamp() + ttl, label)
-    ON CONFLICT ON CONSTRAINT lease_pkey DO UPDATE
-      SET holder = EXCLUDED.holder, token = NULL, since = EXCLUDED.since, expires_at = EXCLUDED.expires_at,
-          label = EXCLUDED.label;
-  outcome := 'held';
 END $$;
 COMMENT ON FUNCTION fenceguard.lease_acquire(text, text, text, bigint, bigint, bool) IS
   'Takes a lease that nobody holds: held, busy or late.';
