@@ -1,6 +1,6 @@
 -- A protected partitioned table: its partitions, whatever way they came and go.
 \set owner `echo $owner`
-SELECT plan(41);
+SELECT plan(46);
 CREATE FUNCTION app.claim(resource text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM fenceguard.claim(resource, current_setting('test.token')::bigint, 'holder');
@@ -73,4 +73,19 @@ SELECT is(app.raised($$SELECT app.claim('order/2/1'); UPDATE app.orders SET stat
 SELECT is((SELECT count(*) FROM fenceguard.unprotect('app.orders')), 8::bigint, 'unprotect reaches all partitions');
 SELECT is_empty($$SELECT FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid WHERE p.pronamespace = 'fenceguard'::regnamespace
                   AND t.tgrelid::regclass::text LIKE '%orders%'$$, 'and leaves nothing');
+
+-- A partition that has the columns in another order than its root.
+CREATE TABLE app.turned (shop int, number int, state text) PARTITION BY LIST (shop);
+CREATE TABLE app.turned_2 (number int, shop int, state text);
+ALTER TABLE app.turned ATTACH PARTITION app.turned_2 FOR VALUES IN (2);
+SELECT count(*) AS x FROM fenceguard.protect('app.turned', 'turned/{shop}') \gset
+SELECT is(app.raised(format('SELECT app.claim(%L); INSERT INTO %s (shop, number) VALUES (2, 1)', claimed, target)) LIKE expected, true,
+          format('%s: INSERT INTO %s, whose columns are in another order', claimed, target))
+  FROM (VALUES ('turned/1', 'TF002 %has not claimed turned/2'), ('turned/2', 'nothing')) AS v(claimed, expected)
+  CROSS JOIN unnest('{app.turned,app.turned_2}'::text[]) AS target ORDER BY claimed;
+ALTER TABLE app.turned RENAME shop TO swapped;
+ALTER TABLE app.turned RENAME number TO shop;
+ALTER TABLE app.turned RENAME swapped TO number;
+SELECT is(app.raised('SELECT app.claim(''turned/1''), app.claim(''turned/2''); INSERT INTO app.turned (number, shop) VALUES (2, 1)') LIKE 'TF002 %were renamed%', true,
+          'two names that were swapped, so that they fit the order of the partition');
 SELECT * FROM finish();
