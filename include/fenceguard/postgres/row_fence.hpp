@@ -23,7 +23,7 @@ enum class verdict {
 [[nodiscard]] char const* to_string(verdict verdict) noexcept;
 
 /// The answer of a conditional write. `current` is the row's token where the verdict is `stale` or
-/// `row_exists`. `rows` are those that the statement returned (RETURNING, claim()).
+/// `row_exists`. `rows` is the row that claim() has raised; the other writes return none.
 struct write_result {
   postgres::verdict verdict;
   std::optional<fencing_token> current{};
