@@ -97,6 +97,15 @@ inline backend::acquire_answer try_acquire(redlock_backend& store, std::string c
                             .deadline = in(patience)});
 }
 
+// Why nothing was granted. Whether all is known to be given back by then depends on how fast the
+// servers are.
+inline std::string reason_of(backend::acquire_answer const& answer) {
+  INFO(describe(answer));
+  if (auto const* refused = std::get_if<backend::not_applied>(&answer)) return refused->reason;
+  REQUIRE(std::holds_alternative<backend::unknown>(answer));
+  return std::get<backend::unknown>(answer).reason;
+}
+
 inline backend::renew_item renew(redlock_backend& store, std::string const& resource,
                                  std::string const& holder, std::chrono::milliseconds ttl = 30s,
                                  std::chrono::milliseconds patience = 5s) {
