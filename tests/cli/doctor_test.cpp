@@ -105,6 +105,8 @@ std::vector<fault> const& database_faults() {
        "synchronous_commit is set to off"},
       {"ALTER DATABASE KEEP SET session_replication_role = replica", "error", "database",
        "session_replication_role is set to replica"},
+      {"GRANT SET ON PARAMETER session_replication_role TO PUBLIC", "error", "PUBLIC",
+       "may set session_replication_role"},
       {"ALTER DATABASE KEEP SET lock_timeout = '5ms'", "warning", "setting lock_timeout",
        "is 5 ms"},
       {"ALTER ROLE keeper SET idle_in_transaction_session_timeout = '500ms'", "warning",
