@@ -21,6 +21,7 @@ constexpr std::size_t leftovers_at_once = 512;
 constexpr std::size_t most_leftovers = 50'000;
 constexpr milliseconds first_pause{10};
 constexpr milliseconds longest_pause{500};
+constexpr milliseconds longest_absence{100};
 // What the estimate of a server's clock may lag behind while it counts one command's time.
 constexpr milliseconds limbo_margin{50};
 // A condition variable's timer stands still while the machine is suspended; deadlines do not.
@@ -41,6 +42,7 @@ redlock_server::~redlock_server() {
 
 void redlock_server::ask(std::shared_ptr<redlock_ballot> what) {
   std::string refused;
+  bool wake = false;
   {
     std::lock_guard const held{mutex_};
     if (closing_) {
@@ -50,15 +52,16 @@ void redlock_server::ask(std::shared_ptr<redlock_ballot> what) {
         if (!thread_.started()) thread_.start([this] { run(); });
         what->note_answering(how_.number, answering_);
         queue_.push_back(what);
+        wake = !backing_off_;
       } catch (std::system_error const& failed) {
         refused = std::string{"no thread for "} + link_.server().to_string() + ": " + failed.what();
       }
     }
   }
-  if (refused.empty()) {
-    wake_.notify_one();
-  } else {
+  if (!refused.empty()) {
     fail(*what, refused);
+  } else if (wake) {
+    wake_.notify_one();
   }
 }
 
@@ -102,6 +105,7 @@ void redlock_server::run() noexcept {
 
 // False where the end has come and nothing is queued.
 bool redlock_server::await_work(guard& held) {
+  back_off(held);
   while (queue_.empty()) {
     if (closing_) return false;
     if (leftovers_.empty()) {
@@ -114,6 +118,16 @@ bool redlock_server::await_work(guard& held) {
     wake_.wait_for(held, std::min<std::chrono::nanoseconds>(longest_sleep, due - now));
   }
   return true;
+}
+
+// What is queued meanwhile is sent afterwards: only callers who cannot do without this server wait
+// so long.
+void redlock_server::back_off(guard& held) {
+  backing_off_ = true;
+  for (auto now = boottime::now(); !closing_ && now < ask_again_at_; now = boottime::now()) {
+    wake_.wait_for(held, std::min<std::chrono::nanoseconds>(longest_sleep, ask_again_at_ - now));
+  }
+  backing_off_ = false;
 }
 
 // At the end only what gives back is still sent.
@@ -250,6 +264,10 @@ std::vector<result> redlock_server::transmit(message const& calls,
   auto const replied =
       std::find_if(results.begin(), results.end(), [](result const& one) { return one.replied(); });
   bool const answering = replied != results.end();
+  failures_ = answering ? 0 : failures_ + 1;
+  // Not after the first: a connection that broke is made again at once.
+  ask_again_at_ =
+      failures_ < 2 ? time_point{} : boottime::now() + std::min(failures_ * 10ms, longest_absence);
   set_answering(answering, answering ? std::string_view{} : results.front().error);
   return results;
 }

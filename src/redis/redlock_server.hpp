@@ -25,7 +25,7 @@ namespace fenceguard::redis {
 
 /// One server of a quorum: asks it, in order, on a thread of its own, started at the first need,
 /// which owns one connection and takes at once what is queued. A server that hangs holds up this
-/// thread and nobody else.
+/// thread and nobody else. One that cannot be reached is tried ten times a second at least.
 ///
 /// A release that the server does not answer is repeated until it does or the lease has run out, so
 /// that nothing of a lease that was given up, or never won, is left behind on a server that hung
@@ -76,6 +76,7 @@ class redlock_server {
 
   void run() noexcept;
   [[nodiscard]] bool await_work(guard& held);
+  void back_off(guard& held);
   void take_queue(guard& held);
   void work();
   [[nodiscard]] message next_message();
@@ -104,6 +105,7 @@ class redlock_server {
   bool closing_ = false;
   bool over_ = false;  // the thread has ended
   bool answering_ = true;
+  bool backing_off_ = false;  // the thread lets a server alone that has failed more than once
   background_thread thread_;
 
   // The thread's own.
@@ -113,6 +115,8 @@ class redlock_server {
   std::string too_old_;
   std::multimap<time_point, leftover> leftovers_;  // by when they are due
   std::unordered_set<std::string> leftover_holders_;
+  unsigned failures_ = 0;  // messages without any reply, one after the other
+  time_point ask_again_at_{};
   std::chrono::nanoseconds leftover_pause_{0};
   time_point leftovers_wait_until_{};
   /// Acquisitions whose reply was lost, and until when the server might yet apply them.

@@ -249,7 +249,7 @@ TEST_CASE("a user without INFO, and a password that is wrong") {
   auto const store = servers.open(tokens, {.user = "worker", .password = "secret"});
   auto const holder = new_holder();
   auto const token = token_of(try_acquire(*store, "account/1", holder));
-  CHECK(servers.copies("account/1") == 4);
+  CHECK(eventually([&] { return servers.copies("account/1") == 4; }));
   CHECK(renew(*store, "account/1", holder).answer == renewed::renewed);
   CHECK(token_of(store->advance("account/1", holder, std::nullopt, in(5s))) > token);
   CHECK(store->release("account/1", holder, in(5s)) == release_outcome::released);
