@@ -1,6 +1,6 @@
 -- Calling protect, what it refuses to protect, the names of resources, and columns that change afterwards. As the table's
 -- owner, who is not a superuser.
-SELECT plan(94);
+SELECT plan(96);
 CREATE FUNCTION app.claim(resource text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM fenceguard.claim(resource, current_setting('test.token')::bigint, 'holder');
@@ -125,6 +125,14 @@ CREATE TABLE app.below () INHERITS (app.constant);
 SELECT is(app.raised('UPDATE app.constant SET id = 4') LIKE 'TF002 %', true, 'a child attached later: writes through the parent are checked');
 SELECT is((SELECT count(*) FROM fenceguard.audit WHERE subject = 'below' AND finding LIKE 'is an inheritance child%'), 1::bigint, 'and audit reports it');
 DROP TABLE app.below;
+
+-- The number of a transaction comes again in a copied cluster: with another start time it proves nothing.
+CREATE TABLE app.copied (id int);
+SELECT count(*) AS x FROM fenceguard.protect('app.copied', 'copied/{id}') \gset
+SELECT is(app.raised(format('SELECT app.claim(''copied/1''); UPDATE fenceguard.fence SET claimed_at = claimed_at - interval %L '
+                            'WHERE resource = ''copied/1''; INSERT INTO app.copied VALUES %s', '1 us', rows)) LIKE 'TF002 %', true,
+          'a claim by a transaction of the same number that began at another time: ' || rows)
+  FROM unnest('{(1),"(1), (1)"}'::text[]) AS rows;
 
 -- The checks find the key by its position while they can: wherever it stands, however many columns were dropped before it, and
 -- whatever the other columns are called. The others hold other numbers, so that a wrong column names another resource.
