@@ -59,6 +59,12 @@ std::string key_space::tokens(unsigned partition) const {
   return key;
 }
 
+std::string key_space::partitions_key() const {
+  auto key = start(0, 12);
+  key += "partitions";
+  return key;
+}
+
 std::string key_space::lease(std::string_view resource) const {
   auto key = start(partition_of(resource), resource.size() + 8);
   key += "lease:";

@@ -31,6 +31,8 @@ class key_space {
   [[nodiscard]] unsigned partition_of(std::string_view resource) const noexcept;
 
   [[nodiscard]] std::string tokens(unsigned partition) const;
+  /// Where the number of partitions is kept.
+  [[nodiscard]] std::string partitions_key() const;
   [[nodiscard]] std::string lease(std::string_view resource) const;
   /// The channel on which releases are told.
   [[nodiscard]] std::string released(std::string_view resource) const;

@@ -91,6 +91,10 @@ void check(std::string_view holder, milliseconds ttl) {
   }
 }
 
+// A cluster is moving the slot, and the two keys of the script are not in one place (a key that
+// does not exist is in none).
+bool is_moving(result const& outcome) { return outcome.answer.error_code() == "TRYAGAIN"; }
+
 constexpr char const* no_primary = "the server is a replica and cannot give leases";
 
 [[noreturn]] void throw_partitions(reply_view stored, key_space const& keys) {
@@ -160,8 +164,28 @@ auto lease_backend::try_acquire(attempt const& what) -> acquire_answer {
   if (closed_) return not_applied{"the lease store is closed"};
   auto const lease = how_.keys.lease(what.resource);
   auto const deadline = real_time(what.deadline);
+  if (auto refusal = disagreement(deadline)) return *std::move(refusal);
   if (numbers_each_grant()) return acquire_numbered(what, deadline, lease);
   return acquire_from_block(what, deadline, lease);
+}
+
+// Asked once by each store, before it takes its first lease. What this does not notice: two stores
+// that agreed with nobody but each other's predecessors. The number is lost together with the data
+// of its server (FLUSHALL, a restart without persistence, a failover that lost the last writes);
+// the stores that have agreed go on, and the next new one writes its own.
+auto lease_backend::disagreement(time_point deadline) -> std::optional<acquire_answer> {
+  if (partitions_agreed_) return std::nullopt;
+  auto const kept = how_.keys.partitions_key();
+  std::array<std::string_view, 1> const keys{kept};
+  std::array<std::string_view, 1> const arguments{how_.keys.partitions_text()};
+  auto const outcome = run(scripts_.partitions, {keys, arguments}, 0, deadline);
+  auto const& answer = outcome.answer;
+  auto const word = answer[0].text();
+  if (word == "PARTITIONS") throw_partitions(answer[1], how_.keys);
+  if (word == "NOT_PRIMARY") return not_applied{no_primary};
+  if (word != "AGREED") return not_applied{fail(outcome, "acquire").message};
+  partitions_agreed_ = true;
+  return std::nullopt;
 }
 
 auto lease_backend::acquire_from_block(attempt const& what, time_point deadline,
@@ -203,6 +227,8 @@ auto lease_backend::acquire_from_block(attempt const& what, time_point deadline,
       if (late++ == most_late) return not_applied{"acquire: the request came after its time"};
     } else if (word == "NO_IDENTITY") {
       note_hidden_identity();
+      return acquire_numbered(what, deadline, lease);
+    } else if (is_moving(outcome)) {
       return acquire_numbered(what, deadline, lease);
     } else {
       return refused(outcome);
@@ -262,10 +288,24 @@ replication::outcome lease_backend::confirm(std::string_view resource, std::stri
   numeral const number{token.value()};
   std::array<std::string_view, 2> const keys{lease, tokens};
   std::array<std::string_view, 2> const arguments{holder, number};
-  if (by == acknowledged::by_replicas) {
-    return grant(scripts_.confirm, {keys, arguments}, partition, deadline);
-  }
-  return {.answer = run(scripts_.confirm, {keys, arguments}, partition, deadline)};
+  auto const send = [&](std::span<std::string_view const> which) -> replication::outcome {
+    if (by == acknowledged::by_replicas) {
+      return grant(scripts_.confirm, {which, arguments}, partition, deadline);
+    }
+    return {.answer = run(scripts_.confirm, {which, arguments}, partition, deadline)};
+  };
+  auto made = send(keys);
+  if (!is_moving(made.answer)) return made;
+  // One key at a time while the slot is moved, and the tokens first. A block that stands when the
+  // grant is confirmed was then asked for after they were dropped, hence reserved after this token;
+  // whoever takes the lease after this grant is given a higher number. A drop whose confirmation
+  // never comes costs a block. A key that is missing is looked for at the other end (ASK), and
+  // MIGRATE holds up its server until the key is at one end only, so the drop misses nothing.
+  // Tokens that are moved and not dropped belong to another server's identity from then on.
+  std::span<std::string_view const> const both{keys};
+  auto dropped = run(scripts_.drop_tokens, {both.subspan(1), {}}, partition, deadline);
+  if (dropped.answer[0].text() != "DROPPED") return {.answer = std::move(dropped)};
+  return send(both.first(1));
 }
 
 replication::outcome lease_backend::grant(script const& what, script_call const& with,
@@ -404,6 +444,8 @@ auto lease_backend::advance_from_block(advance_call const& call) -> advance_answ
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, pause_after(answer[2])));
     } else if (word == "NO_IDENTITY") {
       note_hidden_identity();
+      return advance_numbered(call);
+    } else if (is_moving(outcome)) {
       return advance_numbered(call);
     } else {
       return not_advanced(outcome);

@@ -102,6 +102,8 @@ class lease_backend final : public fenceguard::lease_backend {
   [[nodiscard]] replication::outcome confirm(std::string_view resource, std::string_view lease,
                                              std::string_view holder, fencing_token token,
                                              time_point deadline, acknowledged by);
+  /// Nothing where the stores of this prefix agree on the number of partitions, or nobody can tell.
+  [[nodiscard]] std::optional<acquire_answer> disagreement(time_point deadline);
   void fetch(unsigned partition, std::string_view ticket, time_point deadline);
   void fetch_ahead(unsigned partition, std::string_view ticket) noexcept;
   [[nodiscard]] token_blocks::offer_answer offer(unsigned partition, std::string const& ticket,
@@ -134,6 +136,7 @@ class lease_backend final : public fenceguard::lease_backend {
   std::unique_ptr<server_clock[]> const server_clocks_;  ///< By partition.
   std::atomic<std::uint64_t> next_ticket_{0};
   std::atomic<bool> version_checked_{false};
+  std::atomic<bool> partitions_agreed_{false};
   /// When the server last refused to show its identity; it is asked again after a while.
   std::atomic<boottime::rep> identity_hidden_at_{0};
   token_blocks blocks_;

@@ -35,6 +35,8 @@ lease_scripts const& lease_scripts::get() {
       .renew = join({"identity.lua", "renew.lua"}),
       .release = join({"identity.lua", "release.lua"}),
       .inspect = join({"identity.lua", "inspect.lua"}),
+      .partitions = join({"identity.lua", "partitions.lua"}),
+      .drop_tokens = join({"drop_tokens.lua"}),
   };
   return all;
 }

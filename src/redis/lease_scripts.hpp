@@ -15,6 +15,8 @@ struct lease_scripts {
   script renew;
   script release;
   script inspect;
+  script partitions;
+  script drop_tokens;
 
   [[nodiscard]] static lease_scripts const& get();
 };

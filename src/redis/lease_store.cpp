@@ -13,8 +13,10 @@ std::unique_ptr<fenceguard::lease_backend> make_backend(lease_store_options cons
                                                         token_source& tokens) {
   auto const& settings = options.settings;
   if (settings.clock == nullptr) throw invalid_request{"settings.clock must not be null"};
-  key_space keys{options.prefix};
-  auto servers = make_topology(parse_url(options.url), keys.partitions(), settings.command_timeout);
+  auto const where = parse_url(options.url);
+  auto const partitions = where.kind == deployment::cluster ? 64U : 1U;
+  key_space keys{options.prefix, options.partitions == 0 ? partitions : options.partitions};
+  auto servers = make_topology(where, keys.partitions(), settings.command_timeout);
   auto backend = std::make_unique<lease_backend>(
       lease_backend::settings{.servers = std::move(servers),
                               .keys = std::move(keys),

@@ -1,7 +1,6 @@
 #include "redis/topology.hpp"
 
-#include <fenceguard/core/errors.hpp>
-
+#include "redis/cluster_topology.hpp"
 #include "redis/sentinel_topology.hpp"
 
 namespace fenceguard::redis {
@@ -15,7 +14,7 @@ auto standalone_topology::learn(unsigned /*partition*/, address const& /*from*/,
   return {};
 }
 
-std::shared_ptr<topology> make_topology(url const& from, unsigned /*partitions*/,
+std::shared_ptr<topology> make_topology(url const& from, unsigned partitions,
                                         std::chrono::milliseconds command_timeout) {
   connection_options connecting;
   connecting.login = from.login;
@@ -32,7 +31,7 @@ std::shared_ptr<topology> make_topology(url const& from, unsigned /*partitions*/
     case deployment::cluster:
       break;
   }
-  throw invalid_request{from.to_string() + ": Redis Cluster is not served yet"};
+  return std::make_shared<cluster_topology>(from.addresses, partitions, std::move(connecting));
 }
 
 }  // namespace fenceguard::redis

@@ -200,6 +200,14 @@ redis_reply redis_server::command(std::vector<std::string> const& words,
   return send(*context, words);
 }
 
+redis_reply redis_server::command_asking(std::vector<std::string> const& words) const {
+  constexpr std::chrono::seconds bound{30};
+  auto const context =
+      connected(::redisConnectUnixWithTimeout(socket_path().c_str(), time_limit(bound)), bound);
+  send(*context, {"ASKING"});
+  return send(*context, words);
+}
+
 std::optional<std::string> redis_server::info(std::string const& section,
                                               std::string const& field) const {
   std::string const text = "\r\n" + command({"INFO", section}).text;

@@ -72,6 +72,8 @@ class redis_server {
   // std::runtime_error when the server does not answer within `bound`.
   redis_reply command(std::vector<std::string> const& words,
                       std::chrono::milliseconds bound = std::chrono::seconds{30}) const;
+  // The same behind ASKING, for a key that a cluster is moving to this server.
+  redis_reply command_asking(std::vector<std::string> const& words) const;
   // A field of INFO, or nothing.
   std::optional<std::string> info(std::string const& section, std::string const& field) const;
 

@@ -45,13 +45,19 @@ struct replication_options {
 };
 
 struct lease_store_options {
-  /// redis://[user[:password]@]host[:port][/db], unix:///path[?db=N], rediss:// where hiredis has
-  /// TLS. The password never appears in messages.
+  /// redis://[user[:password]@]host[:port][/db], unix:///path[?db=N],
+  /// redis+sentinel://s1[:port],s2,s3/service or redis+cluster://n1[:port],n2,n3. The password
+  /// never appears in messages. TLS (rediss://) is refused.
   std::string url{"redis://127.0.0.1:6379"};
 
   /// First part of every key; no braces, at most 64 bytes. Stores with the same prefix on the same
   /// servers share their leases.
   std::string prefix{"fenceguard"};
+
+  /// Over how many partitions the resources are spread: 1 … 1,024. A partition's keys lie in one
+  /// slot of a cluster, and it has a block of tokens of its own. Zero: 64 for a cluster, else 1.
+  /// All stores with one prefix must agree; one that does not is refused with invalid_request.
+  unsigned partitions = 0;
 
   token_mode tokens = token_mode::automatic;
 
@@ -64,7 +70,9 @@ struct lease_store_options {
   lease_store_settings settings{};
 };
 
-/// Leases in one Redis (or Valkey) primary, version 6.2 or later. Each grant takes one round trip.
+/// Leases in Redis (or Valkey), version 6.2 or later: in one primary, in the primary that sentinels
+/// name, or in the primaries of a cluster. Each grant takes one round trip. While a cluster moves a
+/// slot, each grant of its resources takes a reservation of its own.
 ///
 /// What it survives: FLUSHALL, eviction, restart without persistence and asynchronous failover
 /// never let a token go backwards or be given twice; leases themselves may be lost then, and two
