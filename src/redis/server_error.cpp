@@ -14,8 +14,8 @@ struct known_code {
 
 constexpr std::string_view rights =
     " (the user needs +evalsha +eval +get +set +del +hdel +hmget +hset +hincrby +pttl +pexpire "
-    "+time"
-    " and, for blocks of tokens, +info, on the keys of the store's prefix)";
+    "+time on the keys of the store's prefix, +info for blocks of tokens, and +asking and "
+    "+cluster|slots in a cluster)";
 
 // All of these are said before the refused command has written anything, and the scripts write what
 // grants a lease last.

@@ -70,7 +70,7 @@ TEST_CASE("an acquisition that arrives after it was undone takes nothing") {
 }
 
 TEST_CASE("a server whose clock is set right is followed at once") {
-  redis::server_clock clock;
+  server_clock clock;
   auto const now = boottime::now();
   CHECK(clock.at(now) == 0);
   clock.observe(5'000'000'000'000);
