@@ -132,11 +132,10 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM unnest(names) WITH ORDINALITY AS n(name, position)
 $$;
 
--- Both check functions have a short way, whose plans are kept, for what nearly all writes are: one row, of a table whose key
--- is among its first eight columns. An alias list names columns by position, from "~1" on, with NULLs behind those of a table
--- that has fewer. That finds the key where no column before it was dropped and where the key's columns are in their places. The
--- short way only ever says yes; anything else takes the long way, which names the columns, is planned anew, and is right for all.
--- Columns behind the eighth keep their own names, which may be those of variables.
+-- Both check functions read the key by statements whose plans are kept, where it is among the first eight columns and none before
+-- it was dropped: an alias list names columns by position, from "~1" on, with NULLs behind those of a table that has fewer. (Those
+-- behind the eighth keep their own names, which may be those of variables.) Elsewhere they are planned anew, by the columns' names.
+-- Not by a smaller position where columns were dropped: a kept plan over OLD and NEW does not notice that.
 
 -- The rows of one statement on a plain table.
 CREATE FUNCTION fenceguard.check_statement() RETURNS trigger
@@ -144,57 +143,67 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp S
 #variable_conflict use_variable
 DECLARE
   width int := (TG_NARGS - 2) / 3;
-  in_front bool := true;
-  number int;
+  in_place bool := true;
+  in_front bool;
+  one_row bool := true;
+  place int;
   value text;
   key text[] := '{}';
   name text;
   refused bool;
 BEGIN
   FOR i IN width + 2 .. 2 * width + 1 LOOP
-    number := TG_ARGV[i + width];
+    place := TG_ARGV[i + width];
     name := '.' || quote_ident(TG_ARGV[i]);
-    in_front := in_front AND number <= 8 AND name = right(
-      (pg_identify_object('pg_class'::regclass, TG_RELID, number)).identity, length(name));
-    FOR earlier IN 1 .. number - 1 LOOP
+    in_place := name = right((pg_identify_object('pg_class'::regclass, TG_RELID, place)).identity, length(name));
+    EXIT WHEN in_place IS NOT TRUE;
+    in_front := place <= 8;
+    FOR earlier IN 1 .. place - 1 LOOP
       -- The name of a dropped column ends so. (has_column_privilege() tells dropped columns only from 14 on.)
       in_front := in_front
         AND right((pg_identify_object('pg_class'::regclass, TG_RELID, earlier)).identity, 9) <> '........"';
     END LOOP;
-    EXIT WHEN in_front IS NOT TRUE;
-    SELECT
-      CASE
-        WHEN number = 1 AND "~1" IS NOT NULL THEN format('%s', "~1")
-        WHEN number = 2 AND "~2" IS NOT NULL THEN format('%s', "~2")
-        WHEN number = 3 AND "~3" IS NOT NULL THEN format('%s', "~3")
-        WHEN number = 4 AND "~4" IS NOT NULL THEN format('%s', "~4")
-        WHEN number = 5 AND "~5" IS NOT NULL THEN format('%s', "~5")
-        WHEN number = 6 AND "~6" IS NOT NULL THEN format('%s', "~6")
-        WHEN number = 7 AND "~7" IS NOT NULL THEN format('%s', "~7")
-        WHEN number = 8 AND "~8" IS NOT NULL THEN format('%s', "~8") END
-      INTO value
-      FROM (SELECT *, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM changed_rows)
-        AS r("~1", "~2", "~3", "~4", "~5", "~6", "~7", "~8");
+    IF in_front THEN
+      SELECT min(v), count(*) = 1 INTO value, one_row
+        FROM (
+          SELECT CASE
+              WHEN place = 1 AND "~1" IS NOT NULL THEN format('%s', "~1")
+              WHEN place = 2 AND "~2" IS NOT NULL THEN format('%s', "~2")
+              WHEN place = 3 AND "~3" IS NOT NULL THEN format('%s', "~3")
+              WHEN place = 4 AND "~4" IS NOT NULL THEN format('%s', "~4")
+              WHEN place = 5 AND "~5" IS NOT NULL THEN format('%s', "~5")
+              WHEN place = 6 AND "~6" IS NOT NULL THEN format('%s', "~6")
+              WHEN place = 7 AND "~7" IS NOT NULL THEN format('%s', "~7")
+              WHEN place = 8 AND "~8" IS NOT NULL THEN format('%s', "~8") END
+            FROM (SELECT *, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM changed_rows)
+              AS r("~1", "~2", "~3", "~4", "~5", "~6", "~7", "~8")
+            LIMIT 2) AS t(v);
+    ELSE
+      EXECUTE format('SELECT min(v), count(*) = 1 FROM (SELECT %s FROM changed_rows LIMIT 2) AS t(v)',
+                     fenceguard.key_texts('changed_rows', TG_ARGV[i : i])) INTO value, one_row;
+    END IF;
+    EXIT WHEN NOT one_row;
     IF width > 1 THEN
       key := key || value;
     END IF;
   END LOOP;
-  IF in_front THEN
+  IF in_place AND one_row THEN
     IF width = 1 THEN
       name := TG_ARGV[1] || value || TG_ARGV[2];
     ELSE
       name := fenceguard.resource_name(TG_ARGV[1 : width + 1], key);
     END IF;
     PERFORM FROM fenceguard.fence AS f
-      WHERE f.resource = name AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now()
-        AND (width = 0 OR NOT EXISTS (SELECT FROM changed_rows OFFSET 1));
+      WHERE f.resource = name AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now();
     IF FOUND THEN
       RETURN NULL;
     END IF;
   END IF;
 
   key := TG_ARGV[width + 2 : 2 * width + 1];
-  PERFORM fenceguard.require_columns(TG_RELID, key, TG_ARGV[2 * width + 2 : 3 * width + 1]::int2[]);
+  IF in_place IS NOT TRUE THEN
+    PERFORM fenceguard.require_columns(TG_RELID, key, TG_ARGV[2 * width + 2 : 3 * width + 1]::int2[]);
+  END IF;
   -- The look-up is a scalar subquery, made by primary key for each name, so that no plan joins with the whole of fence. DISTINCT
   -- takes the type's own operators: only a superuser can define operator classes.
   EXECUTE format(
@@ -212,15 +221,16 @@ BEGIN
 END $$;
 
 -- One row: of a partition, or of a plain table where its key has changed. A partition can have its columns in another order
--- than its root, so the short way asks both where the key's columns are.
+-- than its root, whose numbers the arguments give.
 CREATE FUNCTION fenceguard.check_row() RETURNS trigger
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
   width int := (TG_NARGS - 2) / 3;
   root oid := coalesce(pg_partition_root(TG_RELID), TG_RELID);
+  in_place bool := true;
   in_front bool := true;
-  number int;
+  place int;
   value_before text;
   value_after text;
   before text[] := '{}';
@@ -228,36 +238,37 @@ DECLARE
   name text;
 BEGIN
   FOR i IN width + 2 .. 2 * width + 1 LOOP
-    number := TG_ARGV[i + width];
+    place := TG_ARGV[i + width];
     name := '.' || quote_ident(TG_ARGV[i]);
-    in_front := in_front AND number <= 8
-      AND name = right((pg_identify_object('pg_class'::regclass, TG_RELID, number)).identity, length(name))
-      AND name = right((pg_identify_object('pg_class'::regclass, root, number)).identity, length(name));
-    FOR earlier IN 1 .. number - 1 LOOP
-      -- The name of a dropped column ends so. (has_column_privilege() tells dropped columns only from 14 on.)
+    in_place := in_place AND name = right((pg_identify_object('pg_class'::regclass, root, place)).identity, length(name));
+    in_front := in_front AND in_place AND (root = TG_RELID
+      OR name = right((pg_identify_object('pg_class'::regclass, TG_RELID, place)).identity, length(name)));
+    in_front := in_front AND place <= 8;
+    CONTINUE WHEN in_front IS NOT TRUE;
+    FOR earlier IN 1 .. place - 1 LOOP
       in_front := in_front
         AND right((pg_identify_object('pg_class'::regclass, TG_RELID, earlier)).identity, 9) <> '........"';
     END LOOP;
-    EXIT WHEN in_front IS NOT TRUE;
+    CONTINUE WHEN in_front IS NOT TRUE;
     SELECT
       CASE
-        WHEN number = 1 AND o."~1" IS NOT NULL THEN format('%s', o."~1")
-        WHEN number = 2 AND o."~2" IS NOT NULL THEN format('%s', o."~2")
-        WHEN number = 3 AND o."~3" IS NOT NULL THEN format('%s', o."~3")
-        WHEN number = 4 AND o."~4" IS NOT NULL THEN format('%s', o."~4")
-        WHEN number = 5 AND o."~5" IS NOT NULL THEN format('%s', o."~5")
-        WHEN number = 6 AND o."~6" IS NOT NULL THEN format('%s', o."~6")
-        WHEN number = 7 AND o."~7" IS NOT NULL THEN format('%s', o."~7")
-        WHEN number = 8 AND o."~8" IS NOT NULL THEN format('%s', o."~8") END,
+        WHEN place = 1 AND o."~1" IS NOT NULL THEN format('%s', o."~1")
+        WHEN place = 2 AND o."~2" IS NOT NULL THEN format('%s', o."~2")
+        WHEN place = 3 AND o."~3" IS NOT NULL THEN format('%s', o."~3")
+        WHEN place = 4 AND o."~4" IS NOT NULL THEN format('%s', o."~4")
+        WHEN place = 5 AND o."~5" IS NOT NULL THEN format('%s', o."~5")
+        WHEN place = 6 AND o."~6" IS NOT NULL THEN format('%s', o."~6")
+        WHEN place = 7 AND o."~7" IS NOT NULL THEN format('%s', o."~7")
+        WHEN place = 8 AND o."~8" IS NOT NULL THEN format('%s', o."~8") END,
       CASE
-        WHEN number = 1 AND n."~1" IS NOT NULL THEN format('%s', n."~1")
-        WHEN number = 2 AND n."~2" IS NOT NULL THEN format('%s', n."~2")
-        WHEN number = 3 AND n."~3" IS NOT NULL THEN format('%s', n."~3")
-        WHEN number = 4 AND n."~4" IS NOT NULL THEN format('%s', n."~4")
-        WHEN number = 5 AND n."~5" IS NOT NULL THEN format('%s', n."~5")
-        WHEN number = 6 AND n."~6" IS NOT NULL THEN format('%s', n."~6")
-        WHEN number = 7 AND n."~7" IS NOT NULL THEN format('%s', n."~7")
-        WHEN number = 8 AND n."~8" IS NOT NULL THEN format('%s', n."~8") END
+        WHEN place = 1 AND n."~1" IS NOT NULL THEN format('%s', n."~1")
+        WHEN place = 2 AND n."~2" IS NOT NULL THEN format('%s', n."~2")
+        WHEN place = 3 AND n."~3" IS NOT NULL THEN format('%s', n."~3")
+        WHEN place = 4 AND n."~4" IS NOT NULL THEN format('%s', n."~4")
+        WHEN place = 5 AND n."~5" IS NOT NULL THEN format('%s', n."~5")
+        WHEN place = 6 AND n."~6" IS NOT NULL THEN format('%s', n."~6")
+        WHEN place = 7 AND n."~7" IS NOT NULL THEN format('%s', n."~7")
+        WHEN place = 8 AND n."~8" IS NOT NULL THEN format('%s', n."~8") END
       INTO value_before, value_after
       FROM (SELECT OLD.*, NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS o("~1", "~2", "~3", "~4", "~5", "~6", "~7", "~8"),
         (SELECT NEW.*, NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS n("~1", "~2", "~3", "~4", "~5", "~6", "~7", "~8");
@@ -266,7 +277,9 @@ BEGIN
   END LOOP;
   IF in_front IS NOT TRUE THEN
     before := TG_ARGV[width + 2 : 2 * width + 1];
-    PERFORM fenceguard.require_columns(root, before, TG_ARGV[2 * width + 2 : 3 * width + 1]::int2[]);
+    IF in_place IS NOT TRUE THEN
+      PERFORM fenceguard.require_columns(root, before, TG_ARGV[2 * width + 2 : 3 * width + 1]::int2[]);
+    END IF;
     name := format('SELECT ARRAY[%s]::text[]', fenceguard.key_texts('($1)', before));
     EXECUTE name INTO before USING OLD;
     EXECUTE name INTO after USING NEW;
