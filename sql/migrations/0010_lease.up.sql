@@ -15,8 +15,11 @@ CREATE TABLE fenceguard.lease (
   token        bigint,                -- NULL until the grant has been numbered
   since        timestamptz NOT NULL,
   expires_at   timestamptz NOT NULL,  -- of a released lease: when that was
-  waited_until timestamptz NOT NULL DEFAULT '-infinity',  -- until then somebody may be waiting for a notification
   label        text NOT NULL,
+  -- Who waits for a notification, in the order of asking, and until when each is to be believed; 100 at most, the others poll.
+  -- In this row, and not in a table of their own, so that nobody joins the line while the lease is being released unseen.
+  waiters      bigint[] NOT NULL DEFAULT '{}',
+  waits_until  timestamptz[] NOT NULL DEFAULT '{}',
   CONSTRAINT lease_pkey PRIMARY KEY (resource)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 COMMENT ON TABLE fenceguard.lease IS 'Leases of postgres::lease_store, one row per resource; free where expires_at is over.';
@@ -33,12 +36,63 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
   SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 $$;
 
+-- Puts a waiter at the end of the line for a lease, without those who have left it. False where that holder has it no more.
+CREATE FUNCTION fenceguard.lease_join_line(resource text, holder text, waiter bigint) RETURNS bool
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+  line record;
+BEGIN
+  SELECT l.waiters, l.waits_until INTO line FROM fenceguard.lease AS l
+    WHERE l.resource = lease_join_line.resource AND l.holder = lease_join_line.holder AND l.expires_at > clock_timestamp()
+    FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  UPDATE fenceguard.lease AS l
+    SET (waiters, waits_until) = (
+      SELECT array_agg(w.id ORDER BY w.place), array_agg(w.until ORDER BY w.place)
+        FROM ((SELECT o.id, o.until, o.place FROM unnest(line.waiters, line.waits_until) WITH ORDINALITY AS o(id, until, place)
+                 WHERE o.until > clock_timestamp() AND o.id <> waiter ORDER BY o.place LIMIT 99)
+              UNION ALL SELECT waiter, clock_timestamp() + interval '10 s', 1000) AS w)
+    WHERE l.resource = lease_join_line.resource;
+  RETURN true;
+END $$;
+
+-- Tells the first of the line that the lease is free. Two of them, since one may have gone: each who asks costs a
+-- transaction, so not all of them. The others are told by later releases, and poll now and then.
+CREATE FUNCTION fenceguard.lease_call_next(resource text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+  line record;
+  one record;
+  last bigint := 0;
+  called int := 0;
+BEGIN
+  SELECT l.waiters, l.waits_until INTO line FROM fenceguard.lease AS l WHERE l.resource = lease_call_next.resource;
+  FOR one IN SELECT w.id, w.until, w.place FROM unnest(line.waiters, line.waits_until) WITH ORDINALITY AS w(id, until, place)
+               ORDER BY w.place LOOP
+    last := one.place;
+    IF one.until > clock_timestamp() THEN
+      PERFORM pg_notify('fenceguard_lease_' || to_hex(one.id), resource);
+      called := called + 1;
+      EXIT WHEN called = 2;
+    END IF;
+  END LOOP;
+  UPDATE fenceguard.lease AS l
+    SET waiters = line.waiters[last + 1 : cardinality(line.waiters)],
+        waits_until = line.waits_until[last + 1 : cardinality(line.waits_until)]
+    WHERE l.resource = lease_call_next.resource;
+END $$;
+
 -- Takes a lease that nobody holds. The token comes later: lease_number().
 --   execute_by  in this server's microseconds since 1970: a request that was held up on its way takes nothing
---   waiting     whether the caller wants a notification when the lease is released
+--   waiter      who is to be notified of a release, on the channel fenceguard_lease_<waiter in hexadecimal>; nobody where NULL.
+--               Good for 10 s, and for one notification.
 --   outcome     held, busy (remaining_ms: of the present holder), late
 CREATE FUNCTION fenceguard.lease_acquire(
-  resource text, holder text, label text, ttl_ms bigint, execute_by bigint, waiting bool DEFAULT false,
+  resource text, holder text, label text, ttl_ms bigint, execute_by bigint, waiter bigint DEFAULT NULL,
   OUT outcome text, OUT now_us bigint, OUT remaining_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -48,7 +102,7 @@ DECLARE
   locked bool := false;
 BEGIN
   IF resource IS NULL OR octet_length(resource) NOT BETWEEN 1 AND 512 OR holder IS NULL OR label IS NULL OR ttl_ms IS NULL
-     OR ttl_ms < 1 OR ttl_ms > 86400000 OR length(holder) <> 32 OR execute_by IS NULL OR waiting IS NULL THEN
+     OR ttl_ms < 1 OR ttl_ms > 86400000 OR length(holder) <> 32 OR execute_by IS NULL THEN
     RAISE EXCEPTION 'lease_acquire: a resource of 1 to 512 bytes, a holder of 32 characters, a label, a ttl of 1 ms to 1 day '
       'and a time are needed' USING ERRCODE = '22023';
   END IF;
@@ -59,13 +113,14 @@ BEGIN
       RETURN;
     END IF;
     -- Most who come find it held: that must not cost a write.
-    SELECT l.holder, l.expires_at, l.waited_until INTO standing FROM fenceguard.lease AS l
+    SELECT l.holder, l.expires_at, l.waiters, l.waits_until INTO standing FROM fenceguard.lease AS l
       WHERE l.resource = lease_acquire.resource AND l.expires_at > clock_timestamp();
     IF FOUND THEN
-      IF waiting AND standing.waited_until < clock_timestamp() + interval '15 s' THEN
-        UPDATE fenceguard.lease AS l SET waited_until = clock_timestamp() + interval '30 s'
-          WHERE l.resource = lease_acquire.resource AND l.holder = standing.holder AND l.expires_at > clock_timestamp();
-        CONTINUE WHEN NOT FOUND;  -- released meanwhile, by one who did not see this mark and so sent no notification
+      IF waiter IS NOT NULL AND NOT EXISTS (
+           SELECT FROM unnest(standing.waiters, standing.waits_until) AS w(id, until)
+            WHERE w.id = waiter AND w.until > clock_timestamp() + interval '5 s') THEN
+        -- Where it was released meanwhile, nobody has been notified on this caller's behalf: look again.
+        CONTINUE WHEN NOT fenceguard.lease_join_line(resource, standing.holder, waiter);
       END IF;
       outcome := 'busy';
       remaining_ms := greatest(1, ceil(extract(epoch FROM standing.expires_at - clock_timestamp()) * 1000));
@@ -89,7 +144,7 @@ BEGIN
     END IF;
   END LOOP;
 END $$;
-COMMENT ON FUNCTION fenceguard.lease_acquire(text, text, text, bigint, bigint, bool) IS
+COMMENT ON FUNCTION fenceguard.lease_acquire(text, text, text, bigint, bigint, bigint) IS
   'Takes a lease that nobody holds: held, busy or late.';
 
 -- Numbers a grant that still holds. The token was reserved after the lease was taken (or, for a fresh token, before this
@@ -141,7 +196,7 @@ CREATE FUNCTION fenceguard.lease_release(resource text, holder text) RETURNS tex
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-  waited_until timestamptz;
+  waited_for bool;
 BEGIN
   IF resource IS NULL OR holder IS NULL THEN
     RAISE EXCEPTION 'lease_release: a resource and a holder are needed' USING ERRCODE = '22023';
@@ -149,13 +204,13 @@ BEGIN
   PERFORM pg_advisory_xact_lock(fenceguard.lease_lock(resource));
   UPDATE fenceguard.lease AS l SET expires_at = clock_timestamp()
     WHERE l.resource = lease_release.resource AND l.holder = lease_release.holder AND l.expires_at > clock_timestamp()
-    RETURNING l.waited_until INTO waited_until;
+    RETURNING l.waiters <> '{}' INTO waited_for;
   IF NOT FOUND THEN
     RETURN 'already_lost';
   END IF;
-  -- NOTIFY takes a lock of the whole server at COMMIT, so it is sent only where somebody may be waiting.
-  IF waited_until > clock_timestamp() THEN
-    PERFORM pg_notify('fenceguard_lease', resource);
+  -- NOTIFY takes a lock of the whole server at COMMIT, so it is sent only where somebody waits.
+  IF waited_for THEN
+    PERFORM fenceguard.lease_call_next(resource);
   END IF;
   RETURN 'released';
 END $$;

@@ -116,7 +116,10 @@ lease_backend::lease_backend(settings how, token_source& tokens)
       url_{bounded_url(how_.url, how_.command_timeout, "fenceguard-leases")},
       renewals_{url_},
       last_{url_},
-      listener_{url_},
+      listener_{url_,
+                [this](std::string const& message) {
+                  tell(events::store_error{"hear of releases", message});
+                }},
       numbering_{tokens, how_.observer} {
   connections_.reserve(how_.connections);
   idle_.reserve(how_.connections);
@@ -140,17 +143,15 @@ auto lease_backend::try_acquire(attempt const& what) -> acquire_answer {
   check(what.holder, what.ttl);
   if (closed_) return not_applied{"the lease store is closed"};
   auto const deadline = real_time(what.deadline);
-  bool const waiting = [&] {
-    std::lock_guard const held{watched_mutex_};
-    return watched_.contains(what.resource);
-  }();
+  auto const waiter = listener_.waiter(what.resource);
   for (unsigned late = 0;; ++late) {
     auto const sent_at = how_.clock->now();
-    auto const answer = ask("* FROM fenceguard.lease_acquire",
-                            {std::string{what.resource}, std::string{what.holder},
-                             std::string{what.label}, std::to_string(what.ttl.count()),
-                             std::to_string(server_clock_.at(deadline)), waiting ? "t" : "f"},
-                            deadline);
+    auto const answer =
+        ask("* FROM fenceguard.lease_acquire",
+            {std::string{what.resource}, std::string{what.holder}, std::string{what.label},
+             std::to_string(what.ttl.count()), std::to_string(server_clock_.at(deadline)),
+             waiter ? std::optional{std::to_string(*waiter)} : std::nullopt},
+            deadline);
     auto const word = word_of(answer);
     if (word.empty()) {
       server_clock_.forget();
@@ -309,49 +310,43 @@ std::optional<holder_info> lease_backend::inspect(std::string_view resource, tim
   return info;
 }
 
-void lease_backend::watch(std::string const& resource) {
-  {
-    std::lock_guard const held{watched_mutex_};
-    watched_.insert(resource);
-  }
-  listener_.watch(resource);
-}
+void lease_backend::watch(std::string const& resource) { listener_.watch(resource); }
 
-void lease_backend::unwatch(std::string const& resource) noexcept {
-  {
-    std::lock_guard const held{watched_mutex_};
-    watched_.erase(resource);
-  }
-  listener_.unwatch(resource);
+void lease_backend::unwatch(std::string const& resource) noexcept { listener_.unwatch(resource); }
+
+std::optional<milliseconds> lease_backend::poll_interval(
+    std::string_view /*resource*/) const noexcept {
+  return listener_.poll_interval();
 }
 
 void lease_backend::set_hint_sink(hint_sink sink) { listener_.set_sink(std::move(sink)); }
 
-auto lease_backend::ask(std::string const& call, std::vector<std::string> const& arguments,
-                        time_point deadline) -> outcome {
-  if (closed_) return ask_through(last_, call, arguments, deadline);
+auto lease_backend::ask(std::string const& call, arguments const& with, time_point deadline)
+    -> outcome {
+  if (closed_) return ask_through(last_, call, with, deadline);
   checkout mine{*this, deadline};
   if (mine.get() == nullptr) return {.error = "all connections to PostgreSQL are in use"};
-  auto answer = ask_through(*mine.get(), call, arguments, deadline);
+  auto answer = ask_through(*mine.get(), call, with, deadline);
   mine.note(answer);
   return answer;
 }
 
 // Timeouts end with the transaction, so that a pooler's next client does not find them, and no
-// backend goes on waiting for what nobody asks for any more.
+// backend goes on waiting for what nobody asks for any more. The server gives up before its caller
+// does: then it is known that nothing was done, and the connection is kept.
 auto lease_backend::ask_through(bounded_connection& through, std::string const& call,
-                                std::vector<std::string> const& arguments,
-                                time_point deadline) const -> outcome {
+                                arguments const& with, time_point deadline) const -> outcome {
   // By value: the connection's thread may look at it after this caller has gone.
-  auto const build = [call, arguments, deadline](libpqxx::connection_base& db) {
+  auto const build = [call, with, deadline](libpqxx::connection_base& db) {
     auto const left = std::chrono::ceil<milliseconds>(deadline - boottime::now());
-    auto const limit = std::to_string(std::max<std::int64_t>(left.count(), 1));
+    auto const limit = std::to_string(std::max<std::int64_t>(left.count() * 7 / 8, 1));
     std::string text =
         std::string{own_transaction} +
         "SET LOCAL synchronous_commit = off; SET LOCAL statement_timeout = " + limit + "; SELECT " +
         call + "(";
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-      text += (i > 0 ? ", " : "") + libpqxx::quoted(db, arguments[i]);
+    for (std::size_t i = 0; i < with.size(); ++i) {
+      text += i > 0 ? ", " : "";
+      text += with[i] ? libpqxx::quoted(db, *with[i]) : "NULL";
     }
     return text + ")";
   };

@@ -11,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,19 +51,20 @@ class lease_backend final : public fenceguard::lease_backend {
                                                    time_point deadline) override;
   void watch(std::string const& resource) override;
   void unwatch(std::string const& resource) noexcept override;
+  [[nodiscard]] std::optional<std::chrono::milliseconds> poll_interval(
+      std::string_view resource) const noexcept override;
   void set_hint_sink(hint_sink sink) override;
   void close() noexcept override;
 
  private:
   using outcome = bounded_connection::outcome;
+  using arguments = std::vector<std::optional<std::string>>;
   class checkout;
 
   // One SELECT, as a transaction of its own that does not wait for the disk.
-  [[nodiscard]] outcome ask(std::string const& call, std::vector<std::string> const& arguments,
-                            time_point deadline);
+  [[nodiscard]] outcome ask(std::string const& call, arguments const& with, time_point deadline);
   [[nodiscard]] outcome ask_through(bounded_connection& through, std::string const& call,
-                                    std::vector<std::string> const& arguments,
-                                    time_point deadline) const;
+                                    arguments const& with, time_point deadline) const;
   [[nodiscard]] acquire_answer number(attempt const& what, time_point sent_at, time_point deadline);
   [[nodiscard]] acquire_answer refused(outcome const& answer) const;
   [[nodiscard]] outcome confirm(std::string_view resource, std::string_view holder,
@@ -88,9 +88,6 @@ class lease_backend final : public fenceguard::lease_backend {
   bounded_connection last_;  // for releases after close()
   lease_listener listener_;
   grant_numbering numbering_;
-
-  std::mutex watched_mutex_;
-  std::set<std::string, std::less<>> watched_;
 };
 
 }  // namespace fenceguard::postgres

@@ -1,14 +1,13 @@
 -- Leases in the database: taken, numbered, renewed, released, by nobody but their holder.
 \set ON_ERROR_STOP on
 BEGIN;
-SELECT plan(38);
-SELECT lives_ok($$SET LOCAL synchronous_commit = off$$, 'the caller may say that no lease waits for the disk');
+SELECT plan(49);
 
 CREATE FUNCTION pg_temp.a() RETURNS text LANGUAGE sql AS $$SELECT repeat('a', 32)$$;
 CREATE FUNCTION pg_temp.b() RETURNS text LANGUAGE sql AS $$SELECT repeat('b', 32)$$;
 CREATE FUNCTION pg_temp.soon() RETURNS bigint LANGUAGE sql AS $$SELECT fenceguard.server_us() + 60000000$$;
-CREATE FUNCTION pg_temp.take(resource text, holder text, ttl bigint DEFAULT 60000, waiting bool DEFAULT false) RETURNS text
-LANGUAGE sql AS $$SELECT outcome FROM fenceguard.lease_acquire(resource, holder, 'a test', ttl, pg_temp.soon(), waiting)$$;
+CREATE FUNCTION pg_temp.take(resource text, holder text, ttl bigint DEFAULT 60000, waiter bigint DEFAULT NULL) RETURNS text
+LANGUAGE sql AS $$SELECT outcome FROM fenceguard.lease_acquire(resource, holder, 'a test', ttl, pg_temp.soon(), waiter)$$;
 
 SELECT is(pg_temp.take('r/1', pg_temp.a()), 'held', 'a free lease is taken');
 SELECT is(pg_temp.take('r/1', pg_temp.b()), 'busy', 'and is busy then');
@@ -49,7 +48,7 @@ SELECT is((SELECT token FROM fenceguard.lease_inspect('r/4')), NULL::bigint, 'wi
 
 SELECT is(fenceguard.lease_release('r/1', pg_temp.b()), 'already_lost', 'nobody releases another''s lease');
 SELECT is((SELECT holder FROM fenceguard.lease_inspect('r/1')), pg_temp.a(), 'which stands');
-SELECT is(pg_temp.take('r/1', pg_temp.b(), 60000, true), 'busy', 'somebody waits');
+SELECT is(pg_temp.take('r/1', pg_temp.b(), 60000, 7), 'busy', 'somebody waits');
 SELECT is(fenceguard.lease_release('r/1', pg_temp.a()), 'released', 'the holder does');
 SELECT is(fenceguard.lease_release('r/1', pg_temp.a()), 'already_lost', 'once');
 SELECT results_eq($$SELECT resource FROM fenceguard.live_leases() WHERE resource LIKE 'r/%'$$, ARRAY['r/3', 'r/4'],
@@ -61,5 +60,24 @@ SELECT throws_ok($$SELECT fenceguard.lease_renew(ARRAY['a'], '{}', '{}')$$, '220
 
 SELECT is(fenceguard.forget_leases('1 hour'), 0::bigint, 'nothing is old enough to be forgotten');
 SELECT is(fenceguard.forget_leases('0'), 1::bigint, 'free rows are forgotten, held ones are not');
+
+-- The line of those who wait for a notification.
+CREATE FUNCTION pg_temp.line(resource text) RETURNS text LANGUAGE sql AS
+  $$SELECT l.waiters::text || ' ' || cardinality(l.waits_until) FROM fenceguard.lease l WHERE l.resource = line.resource$$;
+SELECT is(pg_temp.take('r/6', pg_temp.a()), 'held', 'a lease');
+SELECT is(pg_temp.line('r/6'), '{} 0', 'for which nobody waits');
+SELECT is((SELECT string_agg(pg_temp.take('r/6', pg_temp.b(), 60000, w), ' ' ORDER BY w) FROM unnest(ARRAY[11, 12, 13, 14, NULL]) AS w),
+          'busy busy busy busy busy', 'five ask for it, one without waiting');
+SELECT is(pg_temp.line('r/6'), '{11,12,13,14} 4', 'four wait, in the order of asking');
+SELECT is(pg_temp.take('r/6', pg_temp.b(), 60000, 11), 'busy', 'one asks again');
+SELECT is(pg_temp.line('r/6'), '{11,12,13,14} 4', 'and keeps its place');
+UPDATE fenceguard.lease SET waits_until[1] = clock_timestamp() WHERE resource = 'r/6';  -- 11 has gone
+SELECT is(fenceguard.lease_release('r/6', pg_temp.a()), 'released', 'the lease is released');
+SELECT is(pg_temp.line('r/6'), '{14} 1', 'two who are there were called, past one who has gone');
+SELECT is(pg_temp.take('r/6', pg_temp.a()), 'held', 'it is taken again');
+SELECT is(pg_temp.line('r/6'), '{14} 1', 'and the line stands');
+SELECT is((SELECT string_agg(DISTINCT pg_temp.take('r/6', pg_temp.b(), 60000, w), ' ') FROM generate_series(100, 300) AS w), 'busy',
+          'many wait');
+SELECT is((SELECT cardinality(waiters) FROM fenceguard.lease WHERE resource = 'r/6'), 100, 'a hundred are called, the others poll');
 SELECT finish();
 ROLLBACK;
