@@ -361,8 +361,7 @@ TEST_CASE("cluster: tokens keep rising over failovers of a primary") {
   CHECK(work.goes_on(5));
 
   // On request.
-  REQUIRE(nodes[replica].command({"CLUSTER", "FAILOVER"}).text == "OK");
-  REQUIRE(eventually([&] { return cluster.owner_of(slot) == replica; }));
+  cluster.fail_over_to(replica);
   CHECK(work.goes_on(5));
 
   // The new primary dies, and the old one takes over again without asking anybody.
@@ -390,8 +389,7 @@ TEST_CASE("cluster: NOSCRIPT after failover") {
   auto const replica = cluster.owner_of(slot) + primaries;
   auto const first = pass(*store, "account/1");
   REQUIRE(!cluster.nodes()[replica].command({"SCRIPT", "FLUSH"}).is_error());
-  REQUIRE(cluster.nodes()[replica].command({"CLUSTER", "FAILOVER"}).text == "OK");
-  REQUIRE(eventually([&] { return cluster.owner_of(slot) == replica; }));
+  cluster.fail_over_to(replica);
   std::int64_t second = 0;
   REQUIRE(eventually([&] {
     auto const holder = new_holder();
@@ -402,6 +400,37 @@ TEST_CASE("cluster: NOSCRIPT after failover") {
   }));
   CHECK(second > first);
   CHECK(cluster.errors("NOSCRIPT") > 0);
+}
+
+TEST_CASE("cluster: a grant waits for the replicas of the primary that has the lease") {
+  redis_cluster cluster{{.replicas = true}};
+  auto const slot = slot_of("0");
+  auto const from = cluster.owner_of(slot);
+  auto const to = (from + 1) % primaries;
+  testing::token_source tokens;
+  redis::lease_store leases{{.url = cluster.url(),
+                             .partitions = 1,
+                             .replication = {.replicas_to_wait = 1, .timeout = 400ms}},
+                            tokens};
+  auto const granted = [&] {
+    auto const held = leases.acquire(request("account/1"));
+    return held.has_value();
+  };
+  CHECK(eventually(granted));
+  cluster.begin_move(slot, from, to);
+  CHECK(granted());
+  auto& replica = cluster.nodes()[to + primaries];
+  replica.pause();
+  CHECK_THROWS_WITH_AS(static_cast<void>(leases.acquire(request("account/1", 0ms))),
+                       doctest::Contains("0 of 1 replicas acknowledged"), lease_store_unavailable);
+  replica.resume();
+  CHECK(eventually([&] {
+    try {
+      return granted();
+    } catch (lease_store_unavailable const&) {
+      return false;
+    }
+  }));
 }
 
 TEST_CASE("cluster: a primary that hangs holds up its own partitions only") {

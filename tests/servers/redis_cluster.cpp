@@ -1,6 +1,7 @@
 #include "servers/redis_cluster.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <sstream>
 #include <stdexcept>
@@ -180,6 +181,16 @@ void redis_cluster::move_slot(int slot, std::size_t from, std::size_t to) {
   begin_move(slot, from, to);
   move_keys(slot, from, to);
   end_move(slot, to);
+}
+
+// The servers give up after five seconds, and where they are slow that may be too soon.
+void redis_cluster::fail_over_to(std::size_t replica) {
+  auto const done = [&] { return nodes_[replica].info("replication", "role") == "master"; };
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    require(nodes_[replica].command({"CLUSTER", "FAILOVER"}));
+    if (eventually(done, std::chrono::seconds{6})) return;
+  }
+  throw std::runtime_error("redis cluster: no failover was agreed upon");
 }
 
 redis_reply redis_cluster::command(std::vector<std::string> const& words) const {

@@ -38,6 +38,9 @@ class redis_cluster {
   void cancel_move(int slot, std::size_t from, std::size_t to);
   void move_slot(int slot, std::size_t from, std::size_t to);
 
+  // Makes a replica the primary by agreement of all, with the old primary's data.
+  void fail_over_to(std::size_t replica);
+
   // One command about one key, at whichever node has it now.
   redis_reply command(std::vector<std::string> const& words) const;
 
