@@ -1,7 +1,7 @@
 -- Leases in the database: taken, numbered, renewed, released, by nobody but their holder.
 \set ON_ERROR_STOP on
 BEGIN;
-SELECT plan(49);
+SELECT plan(50);
 
 CREATE FUNCTION pg_temp.a() RETURNS text LANGUAGE sql AS $$SELECT repeat('a', 32)$$;
 CREATE FUNCTION pg_temp.b() RETURNS text LANGUAGE sql AS $$SELECT repeat('b', 32)$$;
@@ -34,6 +34,8 @@ SELECT results_eq($$SELECT * FROM fenceguard.lease_renew(ARRAY['r/3', 'r/1', 'r/
   ARRAY[pg_temp.a(), pg_temp.b(), pg_temp.a(), pg_temp.a()], ARRAY[90000, 90000, 120000, 90000]) ORDER BY 1$$,
   ARRAY[1, 3], 'each holder''s own lease is renewed, nothing else');
 SELECT ok((SELECT remaining_ms > 60000 FROM fenceguard.lease_inspect('r/1')), 'it has more time now');
+SELECT is_empty($$SELECT * FROM fenceguard.lease_renew(ARRAY['r/1'], ARRAY[pg_temp.b()], ARRAY[90000])$$,
+                'nobody renews another''s lease');
 SELECT is_empty($$SELECT * FROM fenceguard.lease_renew('{}', '{}', '{}')$$, 'nothing to renew is no error');
 
 SELECT is(pg_temp.take('r/4', pg_temp.a(), 1), 'held', 'a lease of one millisecond');
