@@ -2,6 +2,8 @@
 #include "postgres/lease_backend.hpp"
 
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/types.h>
 
 #include <algorithm>
 #include <atomic>
@@ -256,6 +258,35 @@ TEST_CASE(
   stuck.abort();
   CHECK(session() == before);
   CHECK(store.release("account/1", holder, in(5s)) == release_outcome::released);
+}
+
+TEST_CASE("lease_backend: a session that hangs costs one call, not the next one") {
+  struct stopped {
+    pid_t pid;
+    explicit stopped(pid_t which) : pid{which} { REQUIRE(::kill(pid, SIGSTOP) == 0); }
+    ~stopped() { ::kill(pid, SIGCONT); }
+  };
+  database db;
+  testing::token_source tokens;
+  lease_backend store{{.url = db.url(), .connections = 1}, tokens};
+  REQUIRE(granted(take(store, "warm up", new_holder_id())));
+  {
+    stopped const session{static_cast<pid_t>(
+        std::stoi(db.value("SELECT pid FROM pg_stat_activity WHERE application_name = "
+                           "'fenceguard-leases' AND datname = current_database()")))};
+    auto const began = boottime::now();
+    CHECK(std::holds_alternative<lease_backend::unknown>(
+        take(store, "account/1", new_holder_id(), 30s, 300ms)));
+    CHECK(boottime::now() - began < 1s);
+    CHECK(granted(take(store, "account/2", new_holder_id())));
+  }
+  // What the session then finds has come too late.
+  CHECK(eventually([&] {
+    return db.value(
+               "SELECT count(*) FROM pg_stat_activity WHERE application_name = "
+               "'fenceguard-leases' AND datname = current_database()") == "1";
+  }));
+  CHECK_FALSE(store.inspect("account/1", in(5s)).has_value());
 }
 
 TEST_CASE("lease_backend: a request that comes late is refused, and says so") {
