@@ -18,6 +18,7 @@ namespace fenceguard::redis {
 
 /// What the servers of a quorum are asked: one of the scripts that touch a lease's key alone.
 enum class redlock_request { hold, confirm, renew, release, inspect };
+inline constexpr std::size_t redlock_requests = 5;
 
 [[nodiscard]] script const& script_of(redlock_request what) noexcept;
 [[nodiscard]] std::string_view to_string(redlock_request what) noexcept;

@@ -155,22 +155,12 @@ void redlock_server::work() {
   } while (!todo_.empty());
 }
 
-// As much as may be sent at once. A message ends before a call that belongs to a hold of the same
-// message: where the server does not know the script of the hold, that is repeated behind the
-// others, and its release must not have gone before.
 auto redlock_server::next_message() -> message {
   message calls;
-  std::unordered_set<std::string_view> holders;
   while (!todo_.empty() && calls.size() < longest_message) {
     auto const next = todo_.front();
     auto const& asked = next->asked();
     if (!drop_unsent(*next)) {
-      auto const& arguments = asked.calls.front().arguments;
-      if (asked.what == redlock_request::hold) {
-        holders.insert(arguments.front());
-      } else if (!arguments.empty() && holders.contains(arguments.front())) {
-        break;
-      }
       for (std::size_t i = 0; i < asked.calls.size(); ++i) {
         calls.push_back({.of = next, .item = i});
       }
@@ -180,10 +170,16 @@ auto redlock_server::next_message() -> message {
   return calls;
 }
 
+// Nobody waits any more. What is to be given back is remembered, within bounds, so that what waits
+// for a server which hangs or is slow does not grow for as long as that lasts.
 bool redlock_server::drop_unsent(redlock_ballot& one) {
   auto const& asked = one.asked();
-  if (asked.what == redlock_request::release) return false;  // late is better than not at all
   if (!one.abandoned() && boottime::now() < asked.deadline) return false;
+  if (asked.what == redlock_request::release) {
+    for (auto const& call : asked.calls) {
+      keep({call.key, call.arguments.front(), asked.expires}, boottime::now());
+    }
+  }
   fail(one, "not sent to " + link_.server().to_string() + " in time");
   return true;
 }
@@ -216,7 +212,9 @@ void redlock_server::send(message& calls) {
       if (what == redlock_request::hold && send_again(one, results[n])) {
         again.push_back(open[n]);
       } else {
+        bool const replied = results[n].replied();
         said[open[n]] = judge_vote(what, std::move(results[n]));
+        if (replied) tell_refusal(what, said[open[n]]);
       }
     }
     open = std::move(again);
@@ -302,7 +300,35 @@ redlock_vote redlock_server::judge_vote(redlock_request what, result from) const
   return {.what = redlock_vote::kind::failed, .error = std::move(verdict)};
 }
 
+// A quorum goes on without a server that refuses, so nobody else would say that there is one.
+void redlock_server::tell_refusal(redlock_request what, redlock_vote const& said) {
+  bool const refused = said.what == redlock_vote::kind::failed;
+  bool const before = std::exchange(refused_[static_cast<std::size_t>(what)], refused);
+  if (refused && !before) tell(said.error.message);
+}
+
+// A hold that the server refused at first (it did not know the script, or its clock was not known
+// here) was repeated behind what belongs to it: that came too early and is no word about the lease.
+void redlock_server::mistrust_early(message& calls, std::vector<redlock_vote>& said) {
+  std::unordered_set<std::string_view> held;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (!calls[i].of) continue;
+    auto const& asked = calls[i].of->asked();
+    auto const& call = asked.calls[calls[i].item];
+    if (asked.what == redlock_request::hold) {
+      if (said[i].word() == "HELD") held.insert(call.arguments.front());
+    } else if (asked.what == redlock_request::confirm || asked.what == redlock_request::release) {
+      bool const denied = said[i].word() == "LOST" || said[i].word() == "ALREADY_LOST";
+      if (denied && held.contains(call.arguments.front())) {
+        said[i] = failed_vote(refusal::not_applied,
+                              link_.server().to_string() + ": asked before the lease was there");
+      }
+    }
+  }
+}
+
 void redlock_server::settle(message& calls, std::vector<redlock_vote> said) {
+  mistrust_early(calls, said);
   bool undone = true;
   for (std::size_t begin = 0; begin < calls.size();) {
     auto const of = calls[begin].of;
@@ -325,6 +351,7 @@ void redlock_server::settle(message& calls, std::vector<redlock_vote> said) {
     }
     of->record(how_.number, std::move(votes));
   }
+  if (leftovers_.empty()) too_many_told_ = false;
   if (undone) {
     leftover_pause_ = first_pause;
     leftovers_wait_until_ = {};
@@ -351,7 +378,15 @@ bool redlock_server::settle_release(leftover what, redlock_vote const& said) {
 }
 
 void redlock_server::keep(leftover what, time_point due) {
-  if (leftovers_.size() >= most_leftovers || what.expires <= due) return;
+  if (what.expires <= due) return;
+  if (leftovers_.size() >= most_leftovers) {
+    if (!std::exchange(too_many_told_, true)) {
+      tell(link_.server().to_string() +
+           ": more is to be given back than is remembered; the rest "
+           "runs out with its ttl");
+    }
+    return;
+  }
   if (leftover_holders_.insert(what.holder).second) leftovers_.emplace(due, std::move(what));
 }
 
@@ -381,10 +416,11 @@ void redlock_server::set_answering(bool answering, std::string_view why) {
   for (auto& one : todo_) one->note_answering(how_.number, answering);
   if (answering) return;
   clock_.forget();
-  if (how_.observer != nullptr) {
-    auto const text = link_.server().to_string() + " does not answer: " + std::string{why};
-    how_.observer->on_event(events::store_error{"redlock", text});
-  }
+  tell(link_.server().to_string() + " does not answer: " + std::string{why});
+}
+
+void redlock_server::tell(std::string_view what) noexcept {
+  if (how_.observer != nullptr) how_.observer->on_event(events::store_error{"redlock", what});
 }
 
 void redlock_server::check_version(time_point deadline) {

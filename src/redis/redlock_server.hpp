@@ -87,11 +87,14 @@ class redlock_server {
                                              std::vector<std::size_t> const& which);
   [[nodiscard]] bool send_again(sent_call& hold, result const& outcome);
   [[nodiscard]] redlock_vote judge_vote(redlock_request what, result from) const;
+  void tell_refusal(redlock_request what, redlock_vote const& said);
+  void mistrust_early(message& calls, std::vector<redlock_vote>& said);
   void settle(message& calls, std::vector<redlock_vote> said);
   [[nodiscard]] bool settle_release(leftover what, redlock_vote const& said);
   void keep(leftover what, time_point due);
   void last_leftovers();
   void set_answering(bool answering, std::string_view why);
+  void tell(std::string_view what) noexcept;
   void check_version(time_point deadline);
   void fail(redlock_ballot& one, std::string const& why);
 
@@ -113,8 +116,10 @@ class redlock_server {
   server_clock clock_;
   bool version_checked_ = false;
   std::string too_old_;
+  std::array<bool, redlock_requests> refused_{};   // the last request of each kind
   std::multimap<time_point, leftover> leftovers_;  // by when they are due
   std::unordered_set<std::string> leftover_holders_;
+  bool too_many_told_ = false;
   unsigned failures_ = 0;  // messages without any reply, one after the other
   time_point ask_again_at_{};
   std::chrono::nanoseconds leftover_pause_{0};
