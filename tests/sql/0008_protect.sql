@@ -175,7 +175,7 @@ SELECT is_empty(format('SELECT w FROM generate_series(1, 10) AS place, generate_
                 format('the right rows for %s at any place, with columns dropped before it, partitioned: %s', key, partitioned))
   FROM unnest(ARRAY['{id}', '{id}/{second}']) AS key, unnest('{f,t}'::bool[]) AS partitioned;
 SELECT is_empty(format('SELECT app.wrong_answers(%s, 0, ''{id}'', %L, '', number int, value int, width int, key int, name int, '
-                       'k int, c1 int, r int, f int, i int, o int, n int, root int, before int, after int, in_front int'')', place, partitioned),
+                       'k int, c1 int, r int, f int, i int, o int, n int, root int, before int, after int, in_front int, place int, one_row int'')', place, partitioned),
                 format('columns called like the checks'' variables, key at place %s, partitioned: %s', place, partitioned))
   FROM unnest('{1,7}'::int[]) AS place, unnest('{f,t}'::bool[]) AS partitioned;
 
