@@ -179,6 +179,7 @@ auto cluster_topology::learn(unsigned partition, address const& from, result con
   bool const doubted = (!moved || !to.to || may_ask_) && doubt(from);
   if (moved && to.to) places_[partition] = {true, *to.to};
   if (moved || doubted) changed();
+  if (moved && to.to) return {.what = next_step::kind::follow, .server = *to.to};
   bool const surely_not_applied = moved || denied || (broken && outcome.outcome == fate::not_sent);
   return {.what = surely_not_applied ? next_step::kind::look_again : next_step::kind::keep};
 }

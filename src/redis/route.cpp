@@ -65,9 +65,12 @@ result route::send(unsigned partition, time_point deadline, Send const& request)
     if (step.what == topology::next_step::kind::keep || hop == most_hops) break;
     asking = step.what == topology::next_step::kind::ask_once;
     result not_found;
-    auto* const next = asking ? &open(step.server) : find(partition, deadline, not_found);
+    // Where the answer names a server, that one: what other callers have learned meanwhile may be
+    // older.
+    bool const named = asking || step.what == topology::next_step::kind::follow;
+    auto* const next = named ? &open(step.server) : find(partition, deadline, not_found);
     // The same server again would say the same.
-    if (next == nullptr || (next == to && !asking)) break;
+    if (next == nullptr || (next == to && !named)) break;
     to = next;
   }
   return outcome;
@@ -105,7 +108,7 @@ std::vector<result> route::evaluate_all(script const& what, std::span<routed_cal
 bool route::to_another(server const& last, topology::next_step const& step, unsigned partition,
                        time_point deadline) {
   if (step.what == topology::next_step::kind::keep) return false;
-  if (step.what == topology::next_step::kind::ask_once) return true;
+  if (step.what != topology::next_step::kind::look_again) return true;
   result not_found;
   auto const* const next = find(partition, deadline, not_found);
   return next != nullptr && next != &last;

@@ -29,6 +29,7 @@ class topology {
     enum class kind {
       keep,        ///< The outcome is the answer.
       look_again,  ///< Surely not applied, and another server may serve the partition by now.
+      follow,      ///< Surely not applied; `server` serves the partition now.
       ask_once,    ///< Surely not applied; this one request goes to `server`, behind ASKING.
     };
     kind what = kind::keep;

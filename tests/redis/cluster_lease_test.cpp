@@ -9,6 +9,7 @@
 #include <fenceguard/redis/lease_store.hpp>
 #include <fenceguard/testing/token_source.hpp>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -55,16 +56,25 @@ std::int64_t advance(backend& store, std::string const& resource, std::string co
   return token_of(store.advance(resource, holder, std::nullopt, in(5s)));
 }
 
-// Stores that take the same few resources by turns, and what they saw. Half of the stores number
-// each grant.
+// Two stores, one of which numbers each grant, and eight threads that take a few resources without
+// waiting for them, and what they saw.
 class traffic {
  public:
   // `one_at_a_time`: where a server's death may give one lease to two holders, grants are compared
   // in the order in which they were asked for.
-  traffic(std::string url, unsigned partitions, bool one_at_a_time = false)
-      : url_{std::move(url)}, partitions_{partitions}, one_at_a_time_{one_at_a_time} {
-    for (auto mode : {token_mode::automatic, token_mode::per_grant, token_mode::automatic}) {
-      threads_.emplace_back([this, mode] { work(mode); });
+  traffic(std::string const& url, unsigned partitions, bool one_at_a_time = false)
+      : one_at_a_time_{one_at_a_time} {
+    for (auto mode : {token_mode::automatic, token_mode::per_grant}) {
+      stores_.push_back(std::make_unique<redis::lease_store>(
+          redis::lease_store_options{.url = url,
+                                     .partitions = partitions,
+                                     .tokens = mode,
+                                     .block_size = 100,
+                                     .settings = {.command_timeout = 10s}},
+          tokens_));
+    }
+    for (std::size_t i = 0; i < threads; ++i) {
+      threads_.emplace_back([this, i] { work(*stores_[i % stores_.size()], i); });
     }
   }
   ~traffic() { stop(); }
@@ -93,6 +103,11 @@ class traffic {
     std::lock_guard const held{mutex_};
     return disorder_;
   }
+  // The first acquisition that came to nothing without being busy.
+  std::string failure() {
+    std::lock_guard const held{mutex_};
+    return failure_;
+  }
   std::uint64_t grants() {
     auto const all = counts();
     std::uint64_t sum = 0;
@@ -102,6 +117,7 @@ class traffic {
 
  private:
   static constexpr std::size_t resources = 6;
+  static constexpr std::size_t threads = 8;
   struct seen {
     std::int64_t latest = 0;
     std::uint64_t grants = 0;
@@ -114,16 +130,13 @@ class traffic {
     return all;
   }
 
-  void work(token_mode mode) {
-    redis::lease_store leases{
-        {.url = url_, .partitions = partitions_, .tokens = mode, .block_size = 100}, tokens_};
-    for (std::size_t n = 0; !over_; ++n) {
+  void work(redis::lease_store& leases, std::size_t first) {
+    for (std::size_t n = first; !over_; ++n) {
       try {
         take(leases, n % resources, n % 5 == 0);
-      } catch (lease_store_unavailable const&) {
-        std::this_thread::yield();
-      } catch (token_source_unavailable const&) {
-        std::this_thread::yield();
+      } catch (error const& failed) {
+        std::lock_guard const held{mutex_};
+        if (failure_.empty()) failure_ = failed.what();
       }
     }
   }
@@ -131,8 +144,11 @@ class traffic {
   void take(redis::lease_store& leases, std::size_t which, bool advance_too) {
     std::unique_lock turn{turn_, std::defer_lock};
     if (one_at_a_time_) turn.lock();
-    auto given = leases.acquire(request("account/" + std::to_string(which), 1s));
-    if (!given) return;
+    auto given = leases.acquire(request("account/" + std::to_string(which), 0ms));
+    if (!given) {
+      std::this_thread::yield();
+      return;
+    }
     note(which, given->token());
     if (advance_too) note(which, given->advance());
     static_cast<void>(given->release());
@@ -149,15 +165,15 @@ class traffic {
     ++one.grants;
   }
 
-  std::string const url_;
-  unsigned const partitions_;
   bool const one_at_a_time_;
   testing::token_source tokens_;
+  std::vector<std::unique_ptr<redis::lease_store>> stores_;
   std::atomic<bool> over_{false};
   std::mutex turn_;
   std::mutex mutex_;
   std::vector<seen> seen_{resources};
   std::string disorder_;
+  std::string failure_;
   std::vector<std::thread> threads_;
 };
 
@@ -327,6 +343,7 @@ TEST_CASE("cluster: tokens keep rising and acquisitions go on while slots move")
   }
   work.stop();
   CHECK(work.disorder() == "");
+  CHECK(work.failure() == "");
   CHECK(cluster.errors("TRYAGAIN") > 0);
   MESSAGE(work.grants() << " grants");
 }
@@ -348,6 +365,7 @@ TEST_CASE("cluster: tokens keep rising and acquisitions go on while slots move w
   CHECK(work.goes_on(5));
   work.stop();
   CHECK(work.disorder() == "");
+  CHECK(work.failure() == "");
   MESSAGE(work.grants() << " grants, " << moves << " moves");
 }
 

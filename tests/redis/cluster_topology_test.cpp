@@ -11,6 +11,7 @@
 
 #include "redis/byte_server.hpp"
 #include "redis/reply.hpp"
+#include "redis/route.hpp"
 #include "servers/free_port.hpp"
 #include "servers/redis_cluster.hpp"
 
@@ -84,6 +85,25 @@ class stubborn_node {
   }};
 };
 
+// As it is when others have just learned what is older.
+class behind_the_times final : public redis::topology {
+ public:
+  behind_the_times(address old_one, address new_one) : old_{old_one}, new_{new_one} {}
+  location locate(unsigned, time_point) override { return {.found = true, .server = old_}; }
+  redis::topology::next_step learn(unsigned, address const&,
+                                   redis::result const& outcome) override {
+    if (outcome.answer.error_code() != "MOVED") return {};
+    changed();
+    return {.what = step::follow, .server = new_};
+  }
+  redis::connection_options const& connecting() const noexcept override { return connecting_; }
+
+ private:
+  address const old_;
+  address const new_;
+  redis::connection_options connecting_;
+};
+
 // Partitions 3 and 2 lie at port 7001, 1 and 0 at port 7002.
 std::string const two_halves = "*2\r\n" + range(0, 8191, bulk("127.0.0.1"), 7001) +
                                range(8192, 16383, bulk("127.0.0.1"), 7002);
@@ -132,7 +152,9 @@ TEST_CASE("cluster: what is learned from answers") {
     CHECK(nodes->version() == version);
   }
   SUBCASE("MOVED: where the slot is, and that others may have gone from there") {
-    CHECK(nodes->learn(0, at(7002), error("MOVED 13907 127.0.0.1:7003")).what == step::look_again);
+    auto const next = nodes->learn(0, at(7002), error("MOVED 13907 127.0.0.1:7003"));
+    CHECK(next.what == step::follow);
+    CHECK(next.server == at(7003));
     CHECK(nodes->version() > version);
     CHECK(nodes->locate(0, in(5s)).server == at(7003));
     CHECK(nodes->locate(3, in(5s)).server == at(7001));
@@ -147,7 +169,7 @@ TEST_CASE("cluster: what is learned from answers") {
     CHECK(nodes->locate(0, in(5s)).server == at(7002));
   }
   SUBCASE("MOVED without a host: the host that answered") {
-    CHECK(nodes->learn(0, {"::1", 7002, {}}, error("MOVED 13907 :7003")).what == step::look_again);
+    CHECK(nodes->learn(0, {"::1", 7002, {}}, error("MOVED 13907 :7003")).what == step::follow);
     CHECK(nodes->locate(0, in(5s)).server == address{"::1", 7003, {}});
   }
   SUBCASE("MOVED to an IPv6 address") {
@@ -206,6 +228,15 @@ TEST_CASE("cluster: what is learned from answers") {
     static_cast<void>(nodes->learn(0, at(7009), broken(failure::unreachable, fate::not_sent)));
     CHECK(nodes->version() == version);
   }
+}
+
+TEST_CASE("cluster: a request follows its own MOVED, whatever others have learned meanwhile") {
+  stubborn_node const before{"-MOVED 13907 127.0.0.1:7003\r\n"};
+  stubborn_node const now{"+OK\r\n"};
+  redis::route all{std::make_shared<behind_the_times>(before.where(), now.where()), 1};
+  auto const outcome = all.call(redis::command{"GET", "x"}, 0, in(5s));
+  CHECK(outcome.answer.text() == "OK");
+  CHECK(before.asked() == 1);
 }
 
 TEST_CASE("cluster: nodes without a host, or with a name that was never set") {
@@ -297,12 +328,10 @@ TEST_CASE("cluster: who may not ask for the slots is sent somewhere, and hears M
   auto const nodes = over({first.where(), second.where()});
   CHECK(nodes->locate(0, in(5s)).server == first.where());
   CHECK(nodes->locate(1, in(5s)).server == second.where());
-  CHECK(nodes->learn(0, first.where(), error("MOVED 13907 127.0.0.1:7003")).what ==
-        step::look_again);
+  CHECK(nodes->learn(0, first.where(), error("MOVED 13907 127.0.0.1:7003")).what == step::follow);
   CHECK(nodes->locate(0, in(5s)).server == at(7003));
   // What else lies there is known by its own MOVED only.
-  CHECK(nodes->learn(1, second.where(), error("MOVED 9842 127.0.0.1:7003")).what ==
-        step::look_again);
+  CHECK(nodes->learn(1, second.where(), error("MOVED 9842 127.0.0.1:7003")).what == step::follow);
   CHECK(nodes->locate(1, in(5s)).server == at(7003));
   CHECK(nodes->locate(0, in(5s)).server == at(7003));
   CHECK(first.asked() + second.asked() == 2);
