@@ -9,6 +9,7 @@
 #include <string>
 
 #include "conformance/run_conformance.hpp"
+#include "servers/child_process.hpp"
 #include "servers/postgres_server.hpp"
 
 using namespace std::chrono_literals;
@@ -19,13 +20,9 @@ TEST_CASE("conformance: PostgreSQL") {
   auto const database = server.fresh_database();
   fg::postgres::migrate(database.url);
   server.query("CREATE ROLE worker LOGIN", database.name);
-  server.query("GRANT USAGE ON SCHEMA fenceguard TO worker", database.name);
-  server.query(
-      "DO $$ DECLARE f regprocedure; BEGIN FOR f IN SELECT oid::regprocedure FROM pg_proc WHERE "
-      "pronamespace = 'fenceguard'::regnamespace AND proname IN ('lease_acquire', 'lease_number', "
-      "'lease_renew', 'lease_release', 'lease_inspect') LOOP EXECUTE format('GRANT EXECUTE ON "
-      "FUNCTION %s TO worker', f); END LOOP; END $$",
-      database.name);
+  fg::test_servers::run({.command = {(fg::test_servers::postgres_bin() / "psql").string(), "-qX",
+                                     "-v", "application=worker", "-f",
+                                     FENCEGUARD_TEST_ROLES "/application.sql", database.url}});
   auto const url = server.url(database.name, "worker");
   fg::testing::token_source tokens;
   fg::tests::run_conformance(

@@ -23,9 +23,13 @@ struct lease_store_options {
 /// schema's migration 10.
 ///
 /// What it costs: a grant takes two short transactions that do not wait for the disk, and one
-/// reservation of a token that does; callers who come at the same time share a reservation. Waiters
-/// hear of a release by NOTIFY; through a pooler in transaction mode, which passes none on, they
-/// poll.
+/// reservation of a token that does; callers who come at the same time share a reservation. A
+/// release tells the first two stores that wait for it, by NOTIFY; the others poll every second or
+/// two, and all do while nothing is heard. Through a pooler nothing is listened for: LISTEN would
+/// stay with a server session that belongs to others. A lost hint costs time and nothing else.
+///
+/// The rows of leases stay until `fenceguard.forget_leases()` deletes them (sql/README.md,
+/// "Retention").
 ///
 /// What it survives: a restart of the server. After a crash, or when an asynchronous standby is
 /// promoted, the latest leases may be lost, and two processes may believe that they hold one. The
@@ -35,6 +39,8 @@ class lease_store final : public fenceguard::lease_store {
   /// Does not connect. `tokens` must outlive the store; the database that it asks may be another
   /// one. Throws invalid_request for a bad option. The first acquire() throws schema_mismatch where
   /// the database lacks the migration.
+  /// The destructor waits for a connection that is being made: up to settings.command_timeout, 2 s
+  /// at least where the server hangs.
   lease_store(lease_store_options const& options, token_source& tokens);
 };
 
