@@ -39,8 +39,8 @@ class lease_store final : public fenceguard::lease_store {
   /// Does not connect. `tokens` must outlive the store; the database that it asks may be another
   /// one. Throws invalid_request for a bad option. The first acquire() throws schema_mismatch where
   /// the database lacks the migration.
-  /// The destructor waits for a connection that is being made: up to settings.command_timeout, 2 s
-  /// at least where the server hangs.
+  /// The destructor waits for a connection that is being made: where the server hangs, up to
+  /// settings.command_timeout, or 2 s where that is less.
   lease_store(lease_store_options const& options, token_source& tokens);
 };
 
