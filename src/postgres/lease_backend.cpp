@@ -167,23 +167,23 @@ auto lease_backend::try_acquire(attempt const& what) -> acquire_answer {
 // From here on the lease is held without a token, until it is numbered or taken back.
 auto lease_backend::number(attempt const& what, time_point sent_at, time_point deadline)
     -> acquire_answer {
-  auto const now = boottime::now();
-  std::optional<fencing_token> token;
   try {
-    token = numbering_.reserve_one(now + (deadline - now) * 7 / 8);  // the rest is for what follows
+    auto const now = boottime::now();
+    auto const until = now + (deadline - now) * 7 / 8;  // the rest is for what follows
+    auto const token = numbering_.reserve_one(until);
+    auto const answer = confirm(what.resource, what.holder, token, deadline);
+    auto const word = word_of(answer);
+    if (word == "numbered") return granted{token, sent_at, what.ttl};
+    if (word == "lost") {
+      return not_applied{
+          "the lease ran out while its token was being reserved: its ttl is too short"};
+    }
+    throw_lasting(answer);
+    return unknown{answer.error.empty() ? "the grant was not numbered: " + word : answer.error};
   } catch (error const& failed) {
     if (release(what.resource, what.holder, what.deadline) != release_outcome::unknown) throw;
     return unknown{failed.what()};
   }
-  auto const answer = confirm(what.resource, what.holder, *token, deadline);
-  auto const word = word_of(answer);
-  if (word == "numbered") return granted{*token, sent_at, what.ttl};
-  if (word == "lost") {
-    return not_applied{
-        "the lease ran out while its token was being reserved: its ttl is too short"};
-  }
-  throw_lasting(answer);
-  return unknown{answer.error.empty() ? "the grant was not numbered: " + word : answer.error};
 }
 
 auto lease_backend::confirm(std::string_view resource, std::string_view holder, fencing_token token,

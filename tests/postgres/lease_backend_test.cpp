@@ -205,7 +205,15 @@ TEST_CASE("lease_backend: a schema that is missing, and a role without rights") 
   REQUIRE(at != std::string::npos);
   url.replace(at, std::string{test_postgres::owner}.size(), "lease_stranger");
   lease_backend stranger{{.url = url}, tokens};
-  CHECK_THROWS_AS(static_cast<void>(take(stranger, "a", new_holder_id())), error);
+  CHECK_THROWS_AS(static_cast<void>(take(stranger, "a", new_holder_id())), invalid_request);
+
+  // It may take leases and not number them: then it holds none.
+  db.run(
+      "GRANT USAGE ON SCHEMA fenceguard TO lease_stranger; GRANT EXECUTE ON FUNCTION "
+      "fenceguard.lease_acquire, fenceguard.lease_release, fenceguard.lease_inspect "
+      "TO lease_stranger");
+  CHECK_THROWS_AS(static_cast<void>(take(stranger, "a", new_holder_id())), invalid_request);
+  CHECK_FALSE(stranger.inspect("a", in(5s)).has_value());
 }
 
 TEST_CASE("lease_backend: more callers than connections wait for their turn") {
@@ -287,6 +295,87 @@ TEST_CASE("lease_backend: a session that hangs costs one call, not the next one"
                "'fenceguard-leases' AND datname = current_database()") == "1";
   }));
   CHECK_FALSE(store.inspect("account/1", in(5s)).has_value());
+}
+
+TEST_CASE("lease_backend: each call ends by its deadline while the server hangs") {
+  test_servers::postgres_server server;
+  test_postgres::create_owner(server);
+  database db{server};
+  testing::token_source tokens;
+  lease_backend store{{.url = db.url(), .connections = 1}, tokens};
+  lease_backend not_connected{{.url = db.url(), .connections = 1}, tokens};
+  auto const holder = new_holder_id();
+  REQUIRE(granted(take(store, "account/1", holder)));
+  std::vector<lease_backend::renew_item> batch{
+      {.resource = "account/1", .holder = holder, .ttl = 60s}};
+  store.renew(batch, in(5s));
+  REQUIRE(batch[0].answer == lease_backend::renew_answer::renewed);
+
+  server.pause();
+  std::vector<std::chrono::nanoseconds> late_by;
+  auto const ends_in_time = [&](auto&& call) {
+    auto const deadline = in(200ms);
+    call(deadline);
+    late_by.push_back(boottime::now() - deadline);
+    CHECK(late_by.back() > -10ms);  // it has waited for an answer
+    CHECK(late_by.back() < 1s);
+  };
+  for (auto* one : {&store, &not_connected}) {
+    ends_in_time([&](time_point deadline) {
+      CHECK_FALSE(granted(one->try_acquire({.resource = "account/2",
+                                            .holder = new_holder_id(),
+                                            .label = "",
+                                            .ttl = 30s,
+                                            .deadline = deadline})));
+    });
+    ends_in_time([&](time_point deadline) {
+      CHECK(one->release("account/1", holder, deadline) == release_outcome::unknown);
+    });
+    ends_in_time([&](time_point deadline) {
+      one->renew(batch, deadline);
+      CHECK(batch[0].answer == lease_backend::renew_answer::unknown);
+    });
+    ends_in_time([&](time_point deadline) {
+      CHECK_THROWS_AS(static_cast<void>(one->inspect("account/1", deadline)),
+                      lease_store_unavailable);
+    });
+    ends_in_time([&](time_point deadline) {
+      auto const answer = one->advance("account/1", holder, std::nullopt, deadline);
+      CHECK_FALSE(std::holds_alternative<lease_backend::advanced>(answer));
+      CHECK_FALSE(std::holds_alternative<lease_backend::lost>(answer));
+    });
+  }
+  std::sort(late_by.begin(), late_by.end());
+  CHECK(late_by[late_by.size() / 2] < 30ms);
+  server.resume();
+  CHECK(eventually([&] { return granted(take(store, "account/3", new_holder_id())); }));
+}
+
+TEST_CASE("lease_backend: close() ends calls that are under way; a lease is released after it") {
+  test_servers::postgres_server server;
+  test_postgres::create_owner(server);
+  database db{server};
+  testing::token_source tokens;
+  lease_backend store{{.url = db.url(), .connections = 1, .command_timeout = 20s}, tokens};
+  auto const holder = new_holder_id();
+  REQUIRE(granted(take(store, "account/1", holder)));
+  server.pause();
+  std::vector<std::thread> callers;
+  std::atomic<int> ended{0};
+  for (int i = 0; i < 3; ++i) {
+    callers.emplace_back([&] {
+      CHECK_FALSE(granted(take(store, "account/2", new_holder_id(), 30s, 20s)));
+      ++ended;
+    });
+  }
+  CHECK_FALSE(eventually([&] { return ended > 0; }, 200ms));
+  auto const began = boottime::now();
+  store.close();
+  for (auto& one : callers) one.join();
+  CHECK(boottime::now() - began < 5s);
+  server.resume();
+  CHECK(store.release("account/1", holder, in(5s)) == release_outcome::released);
+  CHECK_FALSE(granted(take(store, "account/3", new_holder_id())));
 }
 
 TEST_CASE("lease_backend: a request that comes late is refused, and says so") {
