@@ -24,8 +24,8 @@ CREATE TABLE fenceguard.lease (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 COMMENT ON TABLE fenceguard.lease IS 'Leases of postgres::lease_store, one row per resource; free where expires_at is over.';
 
--- All who take, number or end a lease of a resource come one after another: a release that undoes an acquisition waits
--- for one that is under way, also where its row cannot be seen yet. The number is the word "lease" in ASCII.
+-- All who take or end a lease of a resource come one after another: a release that undoes an acquisition waits for one that
+-- is under way, also where its row cannot be seen yet. The number is the word "lease" in ASCII.
 CREATE FUNCTION fenceguard.lease_lock(resource text) RETURNS bigint
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT hashtextextended(resource, 465557414757)
@@ -159,7 +159,6 @@ BEGIN
   IF resource IS NULL OR holder IS NULL OR token IS NULL OR token NOT BETWEEN 1 AND 9007199254740991 THEN
     RAISE EXCEPTION 'lease_number: a resource, a holder and a token of 1 to 2^53-1 are needed' USING ERRCODE = '22023';
   END IF;
-  PERFORM pg_advisory_xact_lock(fenceguard.lease_lock(resource));
   SELECT l.token INTO standing FROM fenceguard.lease AS l
     WHERE l.resource = lease_number.resource AND l.holder = lease_number.holder AND l.expires_at > clock_timestamp()
     FOR UPDATE;

@@ -1,7 +1,7 @@
 -- Leases in the database: taken, numbered, renewed, released, by nobody but their holder.
 \set ON_ERROR_STOP on
 BEGIN;
-SELECT plan(50);
+SELECT plan(60);
 
 CREATE FUNCTION pg_temp.a() RETURNS text LANGUAGE sql AS $$SELECT repeat('a', 32)$$;
 CREATE FUNCTION pg_temp.b() RETURNS text LANGUAGE sql AS $$SELECT repeat('b', 32)$$;
@@ -39,29 +39,44 @@ SELECT is_empty($$SELECT * FROM fenceguard.lease_renew(ARRAY['r/1'], ARRAY[pg_te
 SELECT is_empty($$SELECT * FROM fenceguard.lease_renew('{}', '{}', '{}')$$, 'nothing to renew is no error');
 
 SELECT is(pg_temp.take('r/4', pg_temp.a(), 1), 'held', 'a lease of one millisecond');
-SELECT lives_ok($$DO 'BEGIN WHILE EXISTS (SELECT FROM fenceguard.lease_inspect(''r/4'')) LOOP PERFORM pg_sleep(0.001); END LOOP; END'$$,
-                'runs out');
+DO 'BEGIN PERFORM pg_sleep(0.01); END';
+SELECT is_empty($$SELECT FROM fenceguard.lease_inspect('r/4')$$, 'runs out');
 SELECT is_empty($$SELECT * FROM fenceguard.lease_renew(ARRAY['r/4'], ARRAY[pg_temp.a()], ARRAY[60000])$$,
                 'a lease that ran out is not renewed');
 SELECT is(fenceguard.lease_number('r/4', pg_temp.a(), 9), 'lost', 'nor numbered');
 SELECT is(fenceguard.lease_release('r/4', pg_temp.a()), 'already_lost', 'nor released');
 SELECT is(pg_temp.take('r/4', pg_temp.b()), 'held', 'the next one takes it');
-SELECT is((SELECT token FROM fenceguard.lease_inspect('r/4')), NULL::bigint, 'with no token of its predecessor');
+
+SELECT is(pg_temp.take('r/7', pg_temp.a()), 'held', 'a lease');
+SELECT is(fenceguard.lease_number('r/7', pg_temp.a(), 5), 'numbered', 'with a token');
+UPDATE fenceguard.lease SET since = '2020-01-01', expires_at = '2020-01-02' WHERE resource = 'r/7';
+SELECT is_empty($$SELECT FROM fenceguard.lease_inspect('r/7')$$, 'that ran out is nobody''s');
+SELECT is_empty($$SELECT FROM fenceguard.live_leases() WHERE resource = 'r/7'$$, 'nor in the list');
+SELECT is(outcome, 'held', 'and is a fresh grant for the next one')
+  FROM fenceguard.lease_acquire('r/7', pg_temp.b(), 'another test', 60000, pg_temp.soon());
+SELECT results_eq($$SELECT holder, token, since_us > fenceguard.server_us() - 60000000, label FROM fenceguard.lease_inspect('r/7')$$,
+                  $$SELECT pg_temp.b(), NULL::bigint, true, 'another test'$$, 'with nothing of its predecessor''s');
 
 SELECT is(fenceguard.lease_release('r/1', pg_temp.b()), 'already_lost', 'nobody releases another''s lease');
 SELECT is((SELECT holder FROM fenceguard.lease_inspect('r/1')), pg_temp.a(), 'which stands');
 SELECT is(pg_temp.take('r/1', pg_temp.b(), 60000, 7), 'busy', 'somebody waits');
 SELECT is(fenceguard.lease_release('r/1', pg_temp.a()), 'released', 'the holder does');
 SELECT is(fenceguard.lease_release('r/1', pg_temp.a()), 'already_lost', 'once');
-SELECT results_eq($$SELECT resource FROM fenceguard.live_leases() WHERE resource LIKE 'r/%'$$, ARRAY['r/3', 'r/4'],
+SELECT results_eq($$SELECT resource FROM fenceguard.live_leases() WHERE resource LIKE 'r/%'$$, ARRAY['r/3', 'r/4', 'r/7'],
                   'the list has those that are held');
 
 SELECT throws_ok($$SELECT fenceguard.lease_acquire('r/5', 'short', '', 1000, 1)$$, '22023', NULL, 'a holder has 32 characters');
 SELECT throws_ok($$SELECT fenceguard.lease_acquire('r/5', pg_temp.a(), '', 0, 1)$$, '22023', NULL, 'a ttl of 0 is refused');
+SELECT throws_ok($$SELECT fenceguard.lease_acquire('r/5', pg_temp.a(), '', 86400001, 1)$$, '22023', NULL, 'and more than a day');
 SELECT throws_ok($$SELECT fenceguard.lease_renew(ARRAY['a'], '{}', '{}')$$, '22023', NULL, 'arrays of different lengths');
+SELECT throws_ok($$SELECT fenceguard.lease_number('r/5', pg_temp.a(), 0)$$, '22023', NULL, 'a token is 1 at least');
+SELECT throws_ok($$SELECT fenceguard.forget_leases('-1 s')$$, '22023', NULL, 'a negative age');
 
 SELECT is(fenceguard.forget_leases('1 hour'), 0::bigint, 'nothing is old enough to be forgotten');
 SELECT is(fenceguard.forget_leases('0'), 1::bigint, 'free rows are forgotten, held ones are not');
+SELECT is(pg_temp.take('r/8', pg_temp.a()) || ' ' || pg_temp.take('r/9', pg_temp.a()), 'held held', 'two that ran out');
+UPDATE fenceguard.lease SET expires_at = '2020-01-02' WHERE resource IN ('r/8', 'r/9');
+SELECT is(fenceguard.forget_leases('1 hour', 1) || ' ' || fenceguard.forget_leases('1 hour', 5), '1 1', 'are forgotten, at most a batch');
 
 -- The line of those who wait for a notification.
 CREATE FUNCTION pg_temp.line(resource text) RETURNS text LANGUAGE sql AS
