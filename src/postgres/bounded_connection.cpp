@@ -120,15 +120,7 @@ void bounded_connection::run() noexcept {
 void bounded_connection::serve(job& one) {
   auto& result = one.result;
   try {
-    if (db_ && !db_->is_open()) disconnect();
-    if (db_) {
-      // A kept connection may have died unseen.
-      pqxx::nontransaction look{*db_, "fenceguard"};
-      if (libpqxx::is_closed_by_server(look)) {
-        look.abort();
-        disconnect();
-      }
-    }
+    if (db_ && !is_alive()) disconnect();
     if (!db_) connect();
     pqxx::nontransaction with{*db_, "fenceguard"};
     auto const text = one.build(libpqxx::connection_of(with));
@@ -150,6 +142,19 @@ void bounded_connection::serve(job& one) {
       result.failure = std::current_exception();
     }
   }
+}
+
+// A kept connection may have died unseen.
+bool bounded_connection::is_alive() noexcept {
+  try {
+    if (!db_->is_open()) return false;
+    pqxx::nontransaction look{*db_, "fenceguard"};
+    if (!libpqxx::is_closed_by_server(look)) return true;
+    look.abort();
+  } catch (std::exception const&) {
+    // So says libpqxx 6 where it finds the connection reset as a transaction begins.
+  }
+  return false;
 }
 
 // From here on the request counts as sent; false where its caller has gone.

@@ -70,6 +70,7 @@ class bounded_connection {
 
   void run() noexcept;
   void serve(job& one);
+  bool is_alive() noexcept;
   bool begin_sending(job& one);
   void connect();
   void disconnect() noexcept;

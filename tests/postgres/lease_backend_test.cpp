@@ -190,6 +190,32 @@ TEST_CASE("lease_backend: a standby gives no leases") {
   CHECK(store.release("account/1", new_holder_id(), in(5s)) == release_outcome::unknown);
 }
 
+TEST_CASE("lease_backend: the store finds the standby that was promoted, and the leases in it") {
+  test_servers::postgres_server primary;
+  test_postgres::create_owner(primary);
+  database db{primary};
+  auto standby = test_servers::postgres_server::standby_of(primary);
+  testing::token_source tokens;
+  auto url = db.url();
+  auto const port = ":" + std::to_string(primary.port());
+  auto const at = url.find(port);
+  REQUIRE(at != std::string::npos);
+  url.replace(at, port.size(), port + "," + standby.host() + ":" + std::to_string(standby.port()));
+  lease_backend store{{.url = url + "?target_session_attrs=read-write"}, tokens};
+  auto const holder = new_holder_id();
+  REQUIRE(granted(take(store, "account/1", holder)));
+  auto const name = db.value("SELECT current_database()");
+  REQUIRE(eventually([&] {
+    return standby.value("SELECT count(*) FROM fenceguard.lease WHERE token > 0", name) == "1";
+  }));
+  primary.stop(test_servers::postgres_server::stop_mode::crash);
+  standby.promote();
+  CHECK(eventually([&] { return granted(take(store, "account/2", new_holder_id())); }));
+  auto const answer = take(store, "account/1", new_holder_id());
+  CHECK(std::holds_alternative<lease_backend::busy>(answer));
+  CHECK(store.release("account/1", holder, in(5s)) == release_outcome::released);
+}
+
 TEST_CASE("lease_backend: a schema that is missing, and a role without rights") {
   database bare{test_postgres::shared_server(), false};
   testing::token_source tokens;
@@ -294,6 +320,21 @@ TEST_CASE("lease_backend: a session that hangs costs one call, not the next one"
                "'fenceguard-leases' AND datname = current_database()") == "1";
   }));
   CHECK_FALSE(store.inspect("account/1", in(5s)).has_value());
+}
+
+TEST_CASE("lease_backend: the first call after a restart is served, however the server went down") {
+  using stop_mode = test_servers::postgres_server::stop_mode;
+  test_servers::postgres_server server;
+  test_postgres::create_owner(server);
+  database db{server};
+  testing::token_source tokens;
+  lease_backend store{{.url = db.url(), .connections = 1}, tokens};
+  REQUIRE(granted(take(store, "warm up", new_holder_id())));
+  for (auto how : {stop_mode::fast, stop_mode::immediate, stop_mode::crash}) {
+    server.restart(how);
+    CHECK(
+        granted(take(store, "account/" + std::to_string(static_cast<int>(how)), new_holder_id())));
+  }
 }
 
 TEST_CASE("lease_backend: each call ends by its deadline while the server hangs") {

@@ -28,12 +28,18 @@ struct lease_store_options {
 /// two, and all do while nothing is heard. Through a pooler nothing is listened for: LISTEN would
 /// stay with a server session that belongs to others. A lost hint costs time and nothing else.
 ///
+/// A transaction that stays open for long in the same database (a dump, a report) keeps the old
+/// versions of rows: many grants of one resource beside it become slower and slower, and are as
+/// fast as before once it has ended.
+///
 /// The rows of leases stay until `fenceguard.forget_leases()` deletes them (sql/README.md,
 /// "Retention").
 ///
-/// What it survives: a restart of the server. After a crash, or when an asynchronous standby is
-/// promoted, the latest leases may be lost, and two processes may believe that they hold one. The
-/// database refuses the older: tokens are not lost.
+/// What it survives: a restart of the server. A standby gives no leases; with several hosts and
+/// target_session_attrs=read-write in `url` the store finds the one that was promoted. After a
+/// crash, or when an asynchronous standby is promoted, the latest leases may be lost, and two
+/// processes may believe that they hold one. The database refuses the older: tokens are not lost.
+/// The same where the server's clock is set forward, since leases end early then.
 class lease_store final : public fenceguard::lease_store {
  public:
   /// Does not connect. `tokens` must outlive the store; the database that it asks may be another
