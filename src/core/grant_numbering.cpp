@@ -1,21 +1,14 @@
 #include "core/grant_numbering.hpp"
 
-#include <algorithm>
 #include <fenceguard/core/errors.hpp>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "core/fork_detection.hpp"
+#include "core/sleep_by_clock.hpp"
 
 namespace fenceguard {
-namespace {
-
-// A condition variable's timer stands still while the machine is suspended; the deadline does not.
-constexpr std::chrono::milliseconds longest_sleep{250};
-
-}  // namespace
-
 grant_numbering::grant_numbering(token_source& source, observer* told)
     : source_{source}, told_{told}, process_{process_generation()} {}
 
@@ -53,14 +46,22 @@ fencing_token grant_numbering::reserve_one(time_point deadline) {
   shared.work.notify_one();
   while (!mine->done) {
     if (shared.closing) throw token_source_unavailable{"the lease store is being closed"};
-    auto const left = deadline - boottime::now();
-    if (left <= left.zero()) {
+    if (boottime::now() >= deadline) {
       throw token_source_unavailable{"a token was not reserved in time"};
     }
-    shared.done.wait_for(held, std::min<std::chrono::nanoseconds>(left, longest_sleep));
+    sleep_by_clock(held, shared.done, deadline);
   }
   if (mine->result.failure) mine->result.failure->raise();
   return *mine->result.first;
+}
+
+fencing_token grant_numbering::reserve_above(std::optional<fencing_token> above,
+                                             time_point deadline) {
+  auto const token = reserve_one(deadline);
+  if (!above || token > *above) return token;
+  throw token_source_unavailable{
+      "the token source is behind the database: it reserved " + std::to_string(token.value()) +
+      " where " + std::to_string(above->value()) + " has been accepted; is it the same database?"};
 }
 
 void grant_numbering::run() noexcept {

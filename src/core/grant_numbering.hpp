@@ -8,6 +8,7 @@
 #include <fenceguard/core/token_source.hpp>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "core/background_thread.hpp"
@@ -37,6 +38,11 @@ class grant_numbering {
   /// fenceguard's own clock (boottime). Throws token_source_unavailable, also where the deadline
   /// comes first, and schema_mismatch or invalid_request where the source did.
   [[nodiscard]] fencing_token reserve_one(time_point deadline);
+
+  /// The same for a fresh token of a grant: throws token_source_unavailable where it is not higher
+  /// than `above`, which the database has accepted.
+  [[nodiscard]] fencing_token reserve_above(std::optional<fencing_token> above,
+                                            time_point deadline);
 
   /// Ends waiting calls, refuses later ones, and waits for a reservation that is under way.
   void close() noexcept;

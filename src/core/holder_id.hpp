@@ -1,10 +1,14 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
 namespace fenceguard {
+
+/// Characters of a holder.
+inline constexpr std::size_t holder_size = 32;
 
 /// 128 random bits from getrandom(2) as 32 hexadecimal characters. Any thread; never the same in a
 /// forked child. Throws std::system_error where the system has no random numbers.

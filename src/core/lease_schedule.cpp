@@ -2,18 +2,9 @@
 
 #include <algorithm>
 
-namespace fenceguard {
+#include "core/sleep_by_clock.hpp"
 
-void sleep_by_clock(std::unique_lock<std::mutex>& lock, std::condition_variable& wake,
-                    fenceguard::clock const& time, time_point until) {
-  if (until == time_point::max()) {
-    wake.wait(lock);
-    return;
-  }
-  auto const left = until - time.now();
-  if (left <= left.zero()) return;
-  wake.wait_for(lock, std::min<std::chrono::nanoseconds>(left, time.longest_wait()));
-}
+namespace fenceguard {
 
 void lease_schedule::sleep(lock& held, std::condition_variable& wake, time_point until) const {
   sleep_by_clock(held, wake, clock_, until);

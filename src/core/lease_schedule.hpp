@@ -96,9 +96,4 @@ class lease_schedule {
   bool closed_ = false;
 };
 
-/// Sleeps on a condition variable, at most until that time of `time` and no longer than the clock
-/// allows; the caller looks again afterwards.
-void sleep_by_clock(std::unique_lock<std::mutex>& lock, std::condition_variable& wake,
-                    fenceguard::clock const& time, time_point until);
-
 }  // namespace fenceguard

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string_view>
 
+#include "core/holder_id.hpp"
+
 namespace fenceguard {
 namespace {
 
@@ -109,6 +111,15 @@ void validate(lease_store_settings const& settings) {
                           "; allowed are 0 ... 0.5"};
   }
   if (settings.clock == nullptr) throw invalid_request{"clock is null"};
+}
+
+void validate_attempt(std::string_view holder, std::chrono::milliseconds ttl) {
+  if (holder.size() != holder_size) {
+    throw invalid_request{"a holder has 32 characters, not " + std::to_string(holder.size())};
+  }
+  if (ttl.count() < 1) {
+    throw invalid_request{"a ttl must be at least 1 ms, not " + std::to_string(ttl.count())};
+  }
 }
 
 }  // namespace fenceguard

@@ -6,6 +6,7 @@
 
 #include "core/holder_id.hpp"
 #include "core/lease_schedule.hpp"
+#include "core/sleep_by_clock.hpp"
 
 namespace fenceguard {
 

@@ -3,17 +3,16 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fenceguard/core/errors.hpp>
 #include <system_error>
 #include <utility>
 
+#include "core/sleep_by_clock.hpp"
 #include "postgres/server_errors.hpp"
 
 namespace fenceguard::postgres {
 namespace {
-
-// A condition variable's timer stands still while the machine is suspended; the deadline does not.
-constexpr std::chrono::milliseconds longest_sleep{250};
 
 bounded_connection::rows rows_of(pqxx::result const& result) {
   bounded_connection::rows all;
@@ -31,6 +30,26 @@ bounded_connection::rows rows_of(pqxx::result const& result) {
 }
 
 }  // namespace
+
+void bounded_connection::outcome::throw_own() const {
+  if (what != kind::refused) return;
+  try {
+    std::rethrow_exception(failure);
+  } catch (invalid_request const&) {
+    throw;
+  } catch (std::exception const& failed) {
+    if (auto const own = own_error(failed, failed_call::own_function)) std::rethrow_exception(own);
+  }
+}
+
+std::int64_t bounded_connection::outcome::number(std::size_t row, std::size_t column) const {
+  std::int64_t value = 0;
+  if (row < answer.size() && column < answer[row].size() && answer[row][column]) {
+    auto const& text = *answer[row][column];
+    std::from_chars(text.data(), text.data() + text.size(), value);
+  }
+  return value;
+}
 
 std::string bounded_url(std::string url, std::chrono::milliseconds timeout,
                         std::string const& application_name) {
@@ -74,13 +93,8 @@ auto bounded_connection::execute(message const& build, time_point deadline) -> o
   auto const mine = std::make_shared<job>(job{.build = build});
   std::unique_lock held{mutex_};
   auto const expired = [&] { return boottime::now() >= deadline; };
-  auto const nap = [&] {
-    auto const left =
-        std::max<std::chrono::nanoseconds>(deadline - boottime::now(), std::chrono::nanoseconds{0});
-    changed_.wait_for(held, std::min<std::chrono::nanoseconds>(left, longest_sleep));
-  };
   // The thread may still be at what an earlier caller has given up.
-  while (next_ && !closing_ && !expired()) nap();
+  while (next_ && !closing_ && !expired()) sleep_by_clock(held, changed_, deadline);
   if (closing_) return {.error = "the lease store is closed"};
   if (next_) return {.error = "PostgreSQL has not answered in time"};
   try {
@@ -90,7 +104,7 @@ auto bounded_connection::execute(message const& build, time_point deadline) -> o
   }
   next_ = mine;
   changed_.notify_all();
-  while (!mine->done && !closing_ && !expired()) nap();
+  while (!mine->done && !closing_ && !expired()) sleep_by_clock(held, changed_, deadline);
   if (mine->done) return std::move(mine->result);
   mine->given_up = true;
   if (mine->sent) shut_down_socket();

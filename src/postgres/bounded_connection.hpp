@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <fenceguard/core/clock.hpp>
 #include <functional>
@@ -43,6 +45,12 @@ class bounded_connection {
     rows answer{};
     std::string error{};           // for people; empty where answered
     std::exception_ptr failure{};  // where refused
+
+    // Throws where the server refused with an error of fenceguard's own, or an argument could not
+    // be sent.
+    void throw_own() const;
+    // A field as a whole number; 0 where it is NULL or not there.
+    [[nodiscard]] std::int64_t number(std::size_t row, std::size_t column) const;
   };
 
   // `url` as bounded_url() gives it.

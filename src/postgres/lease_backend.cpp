@@ -1,12 +1,12 @@
 #include "postgres/lease_backend.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <fenceguard/core/errors.hpp>
 #include <string>
 #include <utility>
 
-#include "postgres/server_errors.hpp"
+#include "core/request_validation.hpp"
+#include "core/sleep_by_clock.hpp"
 #include "postgres/statement.hpp"
 
 namespace fenceguard::postgres {
@@ -15,10 +15,8 @@ namespace {
 using std::chrono::milliseconds;
 using kind = bounded_connection::outcome::kind;
 
-constexpr std::size_t holder_size = 32;
 constexpr unsigned most_late = 4;
 constexpr std::size_t most_connections = 64;
-constexpr std::chrono::nanoseconds longest_sleep = milliseconds{250};
 
 lease_backend::settings checked(lease_backend::settings how) {
   if (how.connections < 1 || how.connections > most_connections) {
@@ -30,21 +28,6 @@ lease_backend::settings checked(lease_backend::settings how) {
     throw invalid_request{"lease_store_options.url holds a NUL character"};
   }
   return how;
-}
-
-void check(std::string_view holder, milliseconds ttl) {
-  if (holder.size() != holder_size) {
-    throw invalid_request{"a holder has 32 characters, not " + std::to_string(holder.size())};
-  }
-  if (ttl.count() < 1) {
-    throw invalid_request{"a ttl must be at least 1 ms, not " + std::to_string(ttl.count())};
-  }
-}
-
-std::int64_t number_in(std::optional<std::string> const& text) {
-  std::int64_t value = 0;
-  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
-  return value;
 }
 
 std::string word_of(bounded_connection::outcome const& answer) {
@@ -85,9 +68,8 @@ class lease_backend::checkout {
         if (from_.closed_) mine_->shutdown();
         return;
       }
-      auto const left = deadline - boottime::now();
-      if (left <= left.zero() || from_.closed_) return;
-      from_.returned_.wait_for(held, std::min<std::chrono::nanoseconds>(left, longest_sleep));
+      if (from_.closed_ || boottime::now() >= deadline) return;
+      sleep_by_clock(held, from_.returned_, deadline);
     }
   }
   ~checkout() {
@@ -140,9 +122,9 @@ void lease_backend::close() noexcept {
 }
 
 auto lease_backend::try_acquire(attempt const& what) -> acquire_answer {
-  check(what.holder, what.ttl);
+  validate_attempt(what.holder, what.ttl);
   if (closed_) return not_applied{"the lease store is closed"};
-  auto const deadline = real_time(what.deadline);
+  auto const deadline = real_time(*how_.clock, what.deadline);
   auto const waiter = listener_.waiter(what.resource);
   for (unsigned late = 0;; ++late) {
     auto const sent_at = how_.clock->now();
@@ -157,9 +139,9 @@ auto lease_backend::try_acquire(attempt const& what) -> acquire_answer {
       server_clock_.forget();
       return refused(answer);
     }
-    server_clock_.observe(number_in(answer.answer[0].at(1)));
+    server_clock_.observe(answer.number(0, 1));
     if (word == "held") return number(what, sent_at, deadline);
-    if (word == "busy") return busy{milliseconds{number_in(answer.answer[0].at(2))}};
+    if (word == "busy") return busy{milliseconds{answer.number(0, 2)}};
     if (late == most_late) return not_applied{"acquire: the request came after its time"};
   }
 }
@@ -200,13 +182,11 @@ auto lease_backend::refused(outcome const& answer) const -> acquire_answer {
 
 // What trying again cannot mend.
 void lease_backend::throw_lasting(outcome const& answer) const {
-  if (answer.what != kind::refused || !answer.failure) return;
+  answer.throw_own();
+  if (answer.what != kind::refused) return;
   try {
     std::rethrow_exception(answer.failure);
-  } catch (invalid_request const&) {
-    throw;
   } catch (std::exception const& failed) {
-    if (auto const own = own_error(failed, failed_call::own_function)) std::rethrow_exception(own);
     if (libpqxx::sqlstate_of(failed) == "42501") {
       throw invalid_request{answer.error + " (the role needs sql/roles/application.sql)"};
     }
@@ -215,7 +195,7 @@ void lease_backend::throw_lasting(outcome const& answer) const {
 
 void lease_backend::renew(std::span<renew_item> batch, time_point deadline) noexcept {
   try {
-    renew_all(batch, real_time(deadline));
+    renew_all(batch, real_time(*how_.clock, deadline));
   } catch (std::exception const& failed) {
     tell(events::store_error{"renew", failed.what()});
   }
@@ -244,8 +224,8 @@ void lease_backend::renew_all(std::span<renew_item> batch, time_point deadline) 
     item.sent_at = sent_at;
     item.validity = item.ttl;
   }
-  for (auto const& row : answer.answer) {
-    auto const position = static_cast<std::size_t>(number_in(row.at(0)));
+  for (std::size_t i = 0; i < answer.answer.size(); ++i) {
+    auto const position = static_cast<std::size_t>(answer.number(i, 0));
     if (position >= 1 && position <= batch.size()) {
       batch[position - 1].answer = renew_answer::renewed;
     }
@@ -255,8 +235,9 @@ void lease_backend::renew_all(std::span<renew_item> batch, time_point deadline) 
 release_outcome lease_backend::release(std::string_view resource, std::string_view holder,
                                        time_point deadline) noexcept {
   try {
-    auto const answer = ask("fenceguard.lease_release",
-                            {std::string{resource}, std::string{holder}}, real_time(deadline));
+    auto const answer =
+        ask("fenceguard.lease_release", {std::string{resource}, std::string{holder}},
+            real_time(*how_.clock, deadline));
     auto const word = word_of(answer);
     if (word == "released") return release_outcome::released;
     if (word == "already_lost") return release_outcome::already_lost;
@@ -272,16 +253,10 @@ release_outcome lease_backend::release(std::string_view resource, std::string_vi
 auto lease_backend::advance(std::string_view resource, std::string_view holder,
                             std::optional<fencing_token> above, time_point deadline)
     -> advance_answer {
-  check(holder, milliseconds{1});
+  validate_attempt(holder, milliseconds{1});
   if (closed_) return not_applied{"the lease store is closed"};
-  auto const until = real_time(deadline);
-  auto const token = numbering_.reserve_one(until);
-  if (above && token <= *above) {
-    throw token_source_unavailable{"the token source is behind the database: it reserved " +
-                                   std::to_string(token.value()) + " where " +
-                                   std::to_string(above->value()) +
-                                   " has been accepted; is it the same database?"};
-  }
+  auto const until = real_time(*how_.clock, deadline);
+  auto const token = numbering_.reserve_above(above, until);
   auto const answer = confirm(resource, holder, token, until);
   auto const word = word_of(answer);
   if (word == "numbered") return advanced{token};
@@ -293,19 +268,19 @@ auto lease_backend::advance(std::string_view resource, std::string_view holder,
 }
 
 std::optional<holder_info> lease_backend::inspect(std::string_view resource, time_point deadline) {
-  auto const answer =
-      ask("* FROM fenceguard.lease_inspect", {std::string{resource}}, real_time(deadline));
+  auto const answer = ask("* FROM fenceguard.lease_inspect", {std::string{resource}},
+                          real_time(*how_.clock, deadline));
   throw_lasting(answer);
   if (answer.what != kind::answered) throw lease_store_unavailable{"inspect: " + answer.error};
   if (answer.answer.empty()) return std::nullopt;
   auto const& row = answer.answer[0];
   holder_info info;
   info.holder = row.at(0).value_or("");
-  if (row.at(1)) info.token.emplace(number_in(row.at(1)));
+  if (row.at(1)) info.token.emplace(answer.number(0, 1));
   info.since = std::chrono::system_clock::time_point{
       std::chrono::duration_cast<std::chrono::system_clock::duration>(
-          std::chrono::microseconds{number_in(row.at(2))})};
-  info.remaining = milliseconds{number_in(row.at(3))};
+          std::chrono::microseconds{answer.number(0, 2)})};
+  info.remaining = milliseconds{answer.number(0, 3)};
   info.label = row.at(4).value_or("");
   return info;
 }
@@ -351,11 +326,6 @@ auto lease_backend::ask_through(bounded_connection& through, std::string const& 
     return text + ")";
   };
   return through.execute(build, deadline);
-}
-
-time_point lease_backend::real_time(time_point by_clock) const noexcept {
-  if (how_.clock == &fenceguard::clock::system()) return by_clock;
-  return boottime::now() + (by_clock - how_.clock->now());
 }
 
 void lease_backend::tell(event const& what) const noexcept {

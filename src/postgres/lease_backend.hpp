@@ -71,7 +71,6 @@ class lease_backend final : public fenceguard::lease_backend {
                                 fencing_token token, time_point deadline);
   void renew_all(std::span<renew_item> batch, time_point deadline);
   void throw_lasting(outcome const& answer) const;
-  [[nodiscard]] time_point real_time(time_point by_clock) const noexcept;
   void tell(event const& what) const noexcept;
 
   settings const how_;

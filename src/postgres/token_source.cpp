@@ -1,14 +1,11 @@
 #include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
 #include <fenceguard/core/errors.hpp>
 #include <fenceguard/postgres/token_source.hpp>
 #include <utility>
 
 #include "postgres/bounded_connection.hpp"
 #include "postgres/libpqxx.hpp"
-#include "postgres/server_errors.hpp"
 #include "postgres/statement.hpp"
 
 namespace fenceguard::postgres {
@@ -62,20 +59,9 @@ fencing_token token_source::state::reserve(std::int64_t count) {
     answer = ask(count, deadline);
   }
   if (answer.what == outcome::kind::answered && !answer.answer.empty()) {
-    auto const& text = answer.answer[0].at(0).value_or("");
-    std::int64_t first = 0;
-    std::from_chars(text.data(), text.data() + text.size(), first);
-    return fencing_token{first};
+    return fencing_token{answer.number(0, 0)};
   }
-  if (answer.failure) {
-    try {
-      std::rethrow_exception(answer.failure);
-    } catch (std::exception const& failed) {
-      if (auto const own = own_error(failed, failed_call::own_function)) {
-        std::rethrow_exception(own);
-      }
-    }
-  }
+  answer.throw_own();
   if (boottime::now() >= deadline) {
     throw token_source_unavailable{"PostgreSQL gave no tokens within " +
                                    std::to_string(options.timeout.count()) + " ms"};

@@ -2,20 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <chrono>
 #include <fenceguard/core/errors.hpp>
 #include <utility>
+
+#include "redis/server_error.hpp"
 
 namespace fenceguard::redis {
 namespace {
 
-using std::chrono::nanoseconds;
-
 constexpr unsigned slots = 16'384;
-
-// A condition variable's timer stands still while the machine is suspended; the deadline does not.
-constexpr std::chrono::milliseconds longest_sleep{250};
 
 std::vector<std::uint16_t> slots_of(unsigned partitions) {
   std::vector<std::uint16_t> all;
@@ -35,12 +30,6 @@ std::string_view take_word(std::string_view& text) {
   auto const word = text.substr(0, text.find(' '));
   text.remove_prefix(std::min(word.size() + 1, text.size()));
   return word;
-}
-
-std::uint16_t port_of(std::string_view text) {
-  std::uint16_t port = 0;
-  auto const [end, failed] = std::from_chars(text.data(), text.data() + text.size(), port);
-  return failed == std::errc{} && end == text.data() + text.size() ? port : std::uint16_t{0};
 }
 
 // A node that does not know how it is reached leaves its host out: it is at the address where it
@@ -66,24 +55,11 @@ redirection redirection_of(reply_view answer, address const& from) {
   auto const where = take_word(text);
   auto const colon = std::min(where.rfind(':'), where.size());
   auto const host = where.substr(0, colon);
-  auto const port = port_of(where.substr(std::min(colon + 1, where.size())));
-  if (port != 0 && is_usable(host)) {
-    found.to = address{host.empty() ? from.host : std::string{host}, port, {}};
+  auto const port = parse_port(where.substr(std::min(colon + 1, where.size())));
+  if (port && is_usable(host)) {
+    found.to = address{host.empty() ? from.host : std::string{host}, *port, {}};
   }
   return found;
-}
-
-// Before Redis 7 a script's error keeps its code inside the text only.
-bool says(reply_view answer, std::string_view code) {
-  if (answer.error_code() == code) return true;
-  return answer.error_code() == "ERR" &&
-         answer.text().find('-' + std::string{code} + ' ') != std::string_view::npos;
-}
-
-// What a server answers that is no primary, or none that may be used now. Nothing was applied.
-bool is_denial(reply_view answer) {
-  return answer[0].text() == "NOT_PRIMARY" || says(answer, "READONLY") ||
-         says(answer, "MASTERDOWN") || says(answer, "LOADING");
 }
 
 // One node of a range of CLUSTER SLOTS: host, port, id and, from Redis 7.0 on, other names of it.
@@ -112,22 +88,6 @@ std::uint16_t slot_of(std::string_view tag) noexcept {
   return static_cast<std::uint16_t>(crc % slots);
 }
 
-// The turn to ask the nodes; others wait for its end.
-class cluster_topology::turn {
- public:
-  explicit turn(cluster_topology& whose) : whose_{whose} { whose_.asking_ = true; }  // locked
-  ~turn() {
-    std::lock_guard const held{whose_.mutex_};
-    whose_.asking_ = false;
-    whose_.answered_.notify_all();
-  }
-  turn(turn const&) = delete;
-  turn& operator=(turn const&) = delete;
-
- private:
-  cluster_topology& whose_;
-};
-
 cluster_topology::cluster_topology(std::vector<address> nodes, unsigned partitions,
                                    connection_options connecting)
     : connecting_{std::move(connecting)},
@@ -143,20 +103,11 @@ cluster_topology::cluster_topology(std::vector<address> nodes, unsigned partitio
 auto cluster_topology::locate(unsigned partition, time_point deadline) -> location {
   std::unique_lock held{mutex_};
   auto const& here = places_[partition];
-  while (!here.known && asking_) {
-    auto const left = deadline - boottime::now();
-    if (left <= left.zero()) return {.error = "the cluster has not answered in time"};
-    answered_.wait_for(held, std::min<nanoseconds>(left, longest_sleep));
+  if (!discovery_.await(held, deadline, [&] { return here.known; })) {
+    return {.error = "the cluster has not answered in time"};
   }
   std::string error{"it has moved again"};
-  if (!here.known) {
-    {
-      turn const mine{*this};
-      held.unlock();
-      error = refresh(partition, deadline);
-    }
-    held.lock();
-  }
+  if (!here.known) error = discovery_.run(held, [&] { return refresh(partition, deadline); });
   if (here.known) return {.found = true, .server = here.server};
   return {.error = "the cluster's slot " + std::to_string(slots_[partition]) +
                    " was not found: " + error};
@@ -170,9 +121,8 @@ auto cluster_topology::learn(unsigned partition, address const& from, result con
   }
   bool const moved = to.what == redirection::kind::moved;
   bool const denied = outcome.replied() && is_denial(outcome.answer);
-  bool const broken = outcome.why == failure::unreachable || outcome.why == failure::disconnected ||
-                      outcome.why == failure::deadline;
-  if (!moved && !denied && !broken && !says(outcome.answer, "CLUSTERDOWN")) return {};
+  bool const broken = is_broken(outcome);
+  if (!moved && !denied && !broken && !has_code(outcome.answer, "CLUSTERDOWN")) return {};
   std::lock_guard const held{mutex_};
   // Where one slot has gone others may have gone as well. Who may not ask about them has to wait
   // for their own MOVED.

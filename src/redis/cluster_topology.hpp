@@ -1,6 +1,5 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -8,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "redis/discovery.hpp"
 #include "redis/topology.hpp"
 
 namespace fenceguard::redis {
@@ -45,7 +45,6 @@ class cluster_topology final : public topology {
     std::vector<std::optional<address>> primaries;  // by partition
     std::vector<address> nodes;                     // all of the cluster's
   };
-  class turn;
 
   [[nodiscard]] std::string refresh(unsigned partition, time_point deadline);
   [[nodiscard]] std::vector<address> candidates();
@@ -58,12 +57,11 @@ class cluster_topology final : public topology {
   std::vector<std::uint16_t> const slots_;  // by partition
   std::vector<address> const given_;
 
-  /// Whom to ask next. Belongs to the caller that has set asking_.
+  /// Whom to ask next. Belongs to the caller that discovers.
   std::vector<address> nodes_;
 
   std::mutex mutex_;
-  std::condition_variable answered_;
-  bool asking_ = false;
+  discovery discovery_;
   bool may_ask_ = true;        // false while CLUSTER SLOTS is refused to this user
   std::vector<place> places_;  // by partition
 };

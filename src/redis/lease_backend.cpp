@@ -10,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/holder_id.hpp"
+#include "core/request_validation.hpp"
+#include "core/sleep_by_clock.hpp"
 #include "redis/lease_value.hpp"
 #include "redis/server_version.hpp"
 
@@ -18,7 +21,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t holder_size = 32;
 // So often a data set that asks for blocks again and again is obliged within one call.
 constexpr unsigned most_fetches = 4;
 constexpr unsigned most_late = 4;
@@ -80,15 +82,6 @@ fenceguard::lease_backend::busy busy_for(reply_view remaining) {
 milliseconds pause_after(reply_view microseconds_waited) {
   auto const waited = microseconds_waited.integer().value_or(0) / 1'000;
   return milliseconds{std::clamp<std::int64_t>(waited, 1, 25)};
-}
-
-void check(std::string_view holder, milliseconds ttl) {
-  if (holder.size() != holder_size) {
-    throw invalid_request{"a holder has 32 characters, not " + std::to_string(holder.size())};
-  }
-  if (ttl.count() < 1) {
-    throw invalid_request{"a ttl must be at least 1 ms, not " + std::to_string(ttl.count())};
-  }
 }
 
 // A cluster is moving the slot, and the two keys of the script are not in one place (a key that
@@ -160,10 +153,10 @@ std::optional<milliseconds> lease_backend::poll_interval(std::string_view resour
 }
 
 auto lease_backend::try_acquire(attempt const& what) -> acquire_answer {
-  check(what.holder, what.ttl);
+  validate_attempt(what.holder, what.ttl);
   if (closed_) return not_applied{"the lease store is closed"};
   auto const lease = how_.keys.lease(what.resource);
-  auto const deadline = real_time(what.deadline);
+  auto const deadline = real_time(*how_.clock, what.deadline);
   if (auto refusal = disagreement(deadline)) return *std::move(refusal);
   if (numbers_each_grant()) return acquire_numbered(what, deadline, lease);
   return acquire_from_block(what, deadline, lease);
@@ -339,7 +332,7 @@ auto lease_backend::refused(result const& outcome) -> acquire_answer {
 
 void lease_backend::renew(std::span<renew_item> batch, time_point deadline) noexcept {
   try {
-    renew_all(batch, real_time(deadline));
+    renew_all(batch, real_time(*how_.clock, deadline));
   } catch (std::exception const& failed) {
     tell(events::store_error{"renew", failed.what()});
   }
@@ -392,7 +385,7 @@ release_outcome lease_backend::release(std::string_view resource, std::string_vi
     std::array<std::string_view, 1> const keys{lease};
     std::array<std::string_view, 2> const arguments{holder, channel};
     auto const outcome = run(scripts_.release, {keys, arguments}, how_.keys.partition_of(resource),
-                             real_time(deadline));
+                             real_time(*how_.clock, deadline));
     auto const word = outcome.answer[0].text();
     if (word == "RELEASED") return release_outcome::released;
     if (word == "ALREADY_LOST") return release_outcome::already_lost;
@@ -408,10 +401,10 @@ release_outcome lease_backend::release(std::string_view resource, std::string_vi
 auto lease_backend::advance(std::string_view resource, std::string_view holder,
                             std::optional<fencing_token> above, time_point deadline)
     -> advance_answer {
-  check(holder, milliseconds{1});
+  validate_attempt(holder, milliseconds{1});
   if (closed_) return not_applied{"the lease store is closed"};
-  advance_call const call{resource, holder, how_.keys.lease(resource), above ? above->value() : 0,
-                          real_time(deadline)};
+  advance_call const call{resource, holder, how_.keys.lease(resource), above,
+                          real_time(*how_.clock, deadline)};
   if (numbers_each_grant()) return advance_numbered(call);
   return advance_from_block(call);
 }
@@ -419,7 +412,7 @@ auto lease_backend::advance(std::string_view resource, std::string_view holder,
 auto lease_backend::advance_from_block(advance_call const& call) -> advance_answer {
   auto const partition = how_.keys.partition_of(call.resource);
   auto const tokens = how_.keys.tokens(partition);
-  numeral const above{call.above};
+  numeral const above{call.above ? call.above->value() : 0};
   for (;;) {
     fresh_ticket const ticket{call.holder, next_ticket_++};
     std::array<std::string_view, 2> const keys{call.lease, tokens};
@@ -456,12 +449,7 @@ auto lease_backend::advance_from_block(advance_call const& call) -> advance_answ
 // The number first, the test of the hold after it: the other order would let a holder that was
 // paused in between end up with a higher number than its successor.
 auto lease_backend::advance_numbered(advance_call const& call) -> advance_answer {
-  auto const token = numbering_.reserve_one(call.deadline);
-  if (token.value() <= call.above) {
-    throw token_source_unavailable{
-        "the token source is behind the database: it reserved " + std::to_string(token.value()) +
-        " where " + std::to_string(call.above) + " has been accepted; is it the same database?"};
-  }
+  auto const token = numbering_.reserve_above(call.above, call.deadline);
   auto const outcome = confirm(call.resource, call.lease, call.holder, token, call.deadline,
                                acknowledged::by_primary)
                            .answer;
@@ -484,8 +472,8 @@ auto lease_backend::not_advanced(result const& outcome) -> advance_answer {
 std::optional<holder_info> lease_backend::inspect(std::string_view resource, time_point deadline) {
   auto const lease = how_.keys.lease(resource);
   std::array<std::string_view, 1> const keys{lease};
-  auto const outcome =
-      run(scripts_.inspect, {keys, {}}, how_.keys.partition_of(resource), real_time(deadline));
+  auto const outcome = run(scripts_.inspect, {keys, {}}, how_.keys.partition_of(resource),
+                           real_time(*how_.clock, deadline));
   auto const word = outcome.answer[0].text();
   if (word == "FREE") return std::nullopt;
   if (word == "NOT_PRIMARY") throw lease_store_unavailable{no_primary};
@@ -578,11 +566,6 @@ bool lease_backend::numbers_each_grant() const noexcept {
 
 void lease_backend::note_hidden_identity() noexcept {
   identity_hidden_at_ = boottime::now().time_since_epoch().count();
-}
-
-time_point lease_backend::real_time(time_point by_clock) const noexcept {
-  if (how_.clock == &fenceguard::clock::system()) return by_clock;
-  return boottime::now() + (by_clock - how_.clock->now());
 }
 
 void lease_backend::tell(event const& what) noexcept {

@@ -14,12 +14,12 @@
 #include <string_view>
 
 #include "core/grant_numbering.hpp"
+#include "core/server_clock.hpp"
 #include "redis/key_space.hpp"
 #include "redis/lease_scripts.hpp"
 #include "redis/release_messages.hpp"
 #include "redis/replication.hpp"
 #include "redis/route.hpp"
-#include "redis/server_clock.hpp"
 #include "redis/server_error.hpp"
 #include "redis/token_blocks.hpp"
 #include "redis/topology.hpp"
@@ -82,7 +82,7 @@ class lease_backend final : public fenceguard::lease_backend {
     std::string_view resource;
     std::string_view holder;
     std::string lease;
-    std::int64_t above;
+    std::optional<fencing_token> above;
     time_point deadline;
   };
 
@@ -122,7 +122,6 @@ class lease_backend final : public fenceguard::lease_backend {
   void check_version(unsigned partition, time_point deadline);
   [[nodiscard]] bool numbers_each_grant() const noexcept;
   void note_hidden_identity() noexcept;
-  [[nodiscard]] time_point real_time(time_point by_clock) const noexcept;
   void tell(event const& what) noexcept;
 
   settings const how_;

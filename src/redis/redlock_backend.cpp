@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "core/fork_detection.hpp"
+#include "core/request_validation.hpp"
+#include "core/sleep_by_clock.hpp"
 #include "redis/lease_value.hpp"
 
 namespace fenceguard::redis {
@@ -15,17 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using kind = redlock_vote::kind;
 
-constexpr std::size_t holder_size = 32;
 constexpr milliseconds slow_servers{20};
-
-void check(std::string_view holder, milliseconds ttl) {
-  if (holder.size() != holder_size) {
-    throw invalid_request{"a holder has 32 characters, not " + std::to_string(holder.size())};
-  }
-  if (ttl.count() < 1) {
-    throw invalid_request{"a ttl must be at least 1 ms, not " + std::to_string(ttl.count())};
-  }
-}
 
 void check(std::vector<connection_options> const& servers) {
   auto const count = std::to_string(servers.size());
@@ -134,14 +126,14 @@ auto redlock_backend::ask(redlock_panel& whom, redlock_ballot::question asked) -
 
 auto redlock_backend::try_acquire(attempt const& what) -> acquire_answer {
   require_same_process();
-  check(what.holder, what.ttl);
+  validate_attempt(what.holder, what.ttl);
   if (closed_) return not_applied{"the lease store is closed"};
   note_ttl(what.ttl);
   hold const mine{.key = how_.keys.lease(what.resource),
                   .holder = std::string{what.holder},
                   .ttl = what.ttl,
                   .sent_at = how_.clock->now(),
-                  .deadline = real_time(what.deadline)};
+                  .deadline = real_time(*how_.clock, what.deadline)};
   auto const ballot = std::make_shared<redlock_ballot>(
       redlock_ballot::question{.what = redlock_request::hold,
                                .calls = {{mine.key,
@@ -240,7 +232,7 @@ void redlock_backend::renew(std::span<renew_item> batch, time_point deadline) no
   for (auto& item : batch) item.answer = renew_answer::unknown;
   if (process_generation() != process_ || batch.empty()) return;
   try {
-    renew_all(batch, real_time(deadline));
+    renew_all(batch, real_time(*how_.clock, deadline));
   } catch (std::exception const& failed) {
     tell("renew", failed.what());
   }
@@ -274,7 +266,7 @@ release_outcome redlock_backend::release(std::string_view resource, std::string_
                                          time_point deadline) noexcept {
   if (process_generation() != process_) return release_outcome::unknown;
   try {
-    return release_all(resource, holder, real_time(deadline));
+    return release_all(resource, holder, real_time(*how_.clock, deadline));
   } catch (std::exception const& failed) {
     tell("release", failed.what());
   }
@@ -303,16 +295,10 @@ auto redlock_backend::advance(std::string_view resource, std::string_view holder
                               std::optional<fencing_token> above, time_point deadline)
     -> advance_answer {
   require_same_process();
-  check(holder, milliseconds{1});
+  validate_attempt(holder, milliseconds{1});
   if (closed_) return not_applied{"the lease store is closed"};
-  auto const until = real_time(deadline);
-  auto const token = numbering_.reserve_one(until);
-  if (above && token <= *above) {
-    throw token_source_unavailable{"the token source is behind the database: it reserved " +
-                                   std::to_string(token.value()) + " where " +
-                                   std::to_string(above->value()) +
-                                   " has been accepted; is it the same database?"};
-  }
+  auto const until = real_time(*how_.clock, deadline);
+  auto const token = numbering_.reserve_above(above, until);
   auto const said = ask_to_confirm(how_.keys.lease(resource), holder, token, until);
   auto const given = count_word(said, 0, "GRANTED");
   if (given >= quorum_) return advanced{token};
@@ -330,7 +316,7 @@ std::optional<holder_info> redlock_backend::inspect(std::string_view resource,
   if (closed_) throw lease_store_unavailable{"the lease store is closed"};
   redlock_ballot::question asked{.what = redlock_request::inspect,
                                  .calls = {{how_.keys.lease(resource), {}}},
-                                 .deadline = real_time(deadline)};
+                                 .deadline = real_time(*how_.clock, deadline)};
   auto said = ask(*main_, asked);
   auto leader = leading_holder(said);
   bool const certain = count_word(said, 0, "FREE") > minority_ || leader.size() >= quorum_;
@@ -402,11 +388,6 @@ void redlock_backend::throw_misconfigured(redlock_request what, votes const& fro
     return of_one[0].what == kind::failed && of_one[0].error.kind == refusal::misconfigured;
   });
   if (static_cast<std::size_t>(count) > minority_) throw invalid_request{shortfall(what, from)};
-}
-
-time_point redlock_backend::real_time(time_point by_clock) const noexcept {
-  if (how_.clock == &fenceguard::clock::system()) return by_clock;
-  return boottime::now() + (by_clock - how_.clock->now());
 }
 
 void redlock_backend::tell(std::string_view operation, std::string_view message) noexcept {

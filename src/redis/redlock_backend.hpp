@@ -85,7 +85,6 @@ class redlock_backend final : public fenceguard::lease_backend {
   void note_ttl(std::chrono::milliseconds ttl) noexcept;
   [[nodiscard]] std::string shortfall(redlock_request what, votes const& from) const;
   void throw_misconfigured(redlock_request what, votes const& from) const;
-  [[nodiscard]] time_point real_time(time_point by_clock) const noexcept;
   void tell(std::string_view operation, std::string_view message) noexcept;
 
   settings const how_;

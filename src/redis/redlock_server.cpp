@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/sleep_by_clock.hpp"
 #include "redis/server_version.hpp"
 
 namespace fenceguard::redis {
@@ -24,8 +25,6 @@ constexpr milliseconds longest_pause{500};
 constexpr milliseconds longest_absence{100};
 // What the estimate of a server's clock may lag behind while it counts one command's time.
 constexpr milliseconds limbo_margin{50};
-// A condition variable's timer stands still while the machine is suspended; deadlines do not.
-constexpr milliseconds longest_sleep{250};
 
 redlock_vote failed_vote(refusal kind, std::string message) {
   return {.what = redlock_vote::kind::failed, .error = {kind, std::move(message)}};
@@ -108,14 +107,11 @@ bool redlock_server::await_work(guard& held) {
   back_off(held);
   while (queue_.empty()) {
     if (closing_) return false;
-    if (leftovers_.empty()) {
-      wake_.wait(held);
-      continue;
-    }
-    auto const due = std::max(leftovers_.begin()->first, leftovers_wait_until_);
-    auto const now = boottime::now();
-    if (due <= now) return true;
-    wake_.wait_for(held, std::min<std::chrono::nanoseconds>(longest_sleep, due - now));
+    auto const due = leftovers_.empty()
+                         ? time_point::max()
+                         : std::max(leftovers_.begin()->first, leftovers_wait_until_);
+    if (due <= boottime::now()) return true;
+    sleep_by_clock(held, wake_, due);
   }
   return true;
 }
@@ -124,9 +120,7 @@ bool redlock_server::await_work(guard& held) {
 // so long.
 void redlock_server::back_off(guard& held) {
   backing_off_ = true;
-  for (auto now = boottime::now(); !closing_ && now < ask_again_at_; now = boottime::now()) {
-    wake_.wait_for(held, std::min<std::chrono::nanoseconds>(longest_sleep, ask_again_at_ - now));
-  }
+  while (!closing_ && boottime::now() < ask_again_at_) sleep_by_clock(held, wake_, ask_again_at_);
   backing_off_ = false;
 }
 

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "core/background_thread.hpp"
+#include "core/server_clock.hpp"
 #include "redis/connection.hpp"
 #include "redis/redlock_ballot.hpp"
-#include "redis/server_clock.hpp"
 
 namespace fenceguard::redis {
 

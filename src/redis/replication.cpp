@@ -4,6 +4,7 @@
 #include <fenceguard/core/errors.hpp>
 #include <utility>
 
+#include "core/sleep_by_clock.hpp"
 #include "redis/server_error.hpp"
 #include "redis/server_version.hpp"
 
@@ -12,8 +13,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A condition variable's timer stands still while the machine is suspended; the deadline does not.
-constexpr milliseconds longest_sleep{250};
 constexpr unsigned most_servers = 1'000;
 
 std::string of(std::int64_t have, unsigned want) {
@@ -151,9 +150,8 @@ void replication::require_support(time_point deadline) {
 std::unique_ptr<route> replication::take(time_point deadline) {
   std::unique_lock held{mutex_};
   while (idle_.empty() && all_.size() == most_connections) {
-    auto const left = deadline - boottime::now();
-    if (left <= left.zero() || closed_) return nullptr;
-    returned_.wait_for(held, std::min<std::chrono::nanoseconds>(left, longest_sleep));
+    if (closed_ || boottime::now() >= deadline) return nullptr;
+    sleep_by_clock(held, returned_, deadline);
   }
   if (!idle_.empty()) {
     auto one = std::move(idle_.back());

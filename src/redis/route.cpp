@@ -10,6 +10,14 @@ namespace {
 // More than any topology that is at rest takes.
 constexpr int most_hops = 6;
 
+// Sends a script to one server, as a route does.
+auto sends(script const& what, script_call const& with, time_point deadline) {
+  return [&what, &with, deadline](connection& to, bool asking) {
+    return asking ? evaluate_asking(to, what, with, deadline)
+                  : redis::evaluate(to, what, with, deadline);
+  };
+}
+
 }  // namespace
 
 route::route(std::shared_ptr<topology> where, unsigned partitions)
@@ -19,10 +27,7 @@ route::~route() = default;
 
 result route::evaluate(script const& what, script_call const& with, unsigned partition,
                        time_point deadline) {
-  return send(partition, deadline, [&](connection& to, bool asking) {
-    return asking ? evaluate_asking(to, what, with, deadline)
-                  : redis::evaluate(to, what, with, deadline);
-  });
+  return send(partition, deadline, sends(what, with, deadline));
 }
 
 auto route::evaluate_then(script const& what, script_call const& with, unsigned partition,
@@ -31,10 +36,10 @@ auto route::evaluate_then(script const& what, script_call const& with, unsigned 
     -> followed {
   followed all;
   connection* last = nullptr;
+  auto const request = sends(what, with, deadline);
   all.first = send(partition, deadline, [&](connection& to, bool asking) {
     last = &to;
-    return asking ? evaluate_asking(to, what, with, deadline)
-                  : redis::evaluate(to, what, with, deadline);
+    return request(to, asking);
   });
   if (!all.first.replied()) return all;
   auto const commands = next(all.first);

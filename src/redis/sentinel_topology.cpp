@@ -1,36 +1,9 @@
 #include "redis/sentinel_topology.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <chrono>
-#include <optional>
 #include <utility>
 
 namespace fenceguard::redis {
-namespace {
-
-using std::chrono::nanoseconds;
-
-// A condition variable's timer stands still while the machine is suspended; the deadline does not.
-constexpr std::chrono::milliseconds longest_sleep{250};
-
-// What a server answers that is no primary, or none that may be used now.
-bool says_no_primary(reply_view answer) {
-  if (answer[0].text() == "NOT_PRIMARY") return true;
-  auto const code = answer.error_code();
-  if (code == "READONLY" || code == "MASTERDOWN" || code == "LOADING") return true;
-  // Before Redis 7 a script's error keeps its code inside the text only.
-  return answer.is_error() && answer.text().find("-READONLY ") != std::string_view::npos;
-}
-
-std::optional<std::uint16_t> port_of(std::string_view text) {
-  std::uint16_t port = 0;
-  auto const [end, failed] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (failed != std::errc{} || end != text.data() + text.size() || port == 0) return std::nullopt;
-  return port;
-}
-
-}  // namespace
 
 sentinel_topology::sentinel_topology(url const& from, connection_options connecting)
     : service_{from.service}, connecting_{std::move(connecting)} {
@@ -43,23 +16,13 @@ sentinel_topology::sentinel_topology(url const& from, connection_options connect
   }
 }
 
-// One caller asks; those who need the same answer wait for it.
 auto sentinel_topology::locate(unsigned /*partition*/, time_point deadline) -> location {
   std::unique_lock held{mutex_};
-  while (doubted_ && asking_) {
-    auto const left = deadline - boottime::now();
-    if (left <= left.zero()) {
-      return {.error = "the sentinels of " + service_ + " have not answered in time"};
-    }
-    answered_.wait_for(held, std::min<nanoseconds>(left, longest_sleep));
+  if (!discovery_.await(held, deadline, [this] { return !doubted_; })) {
+    return {.error = "the sentinels of " + service_ + " have not answered in time"};
   }
   if (!doubted_) return known_;
-  asking_ = true;
-  held.unlock();
-  auto here = discover(deadline);
-  held.lock();
-  asking_ = false;
-  answered_.notify_all();
+  auto here = discovery_.run(held, [&] { return discover(deadline); });
   if (!here.found) return here;
   doubted_ = false;
   if (known_.server != here.server) {
@@ -71,10 +34,8 @@ auto sentinel_topology::locate(unsigned /*partition*/, time_point deadline) -> l
 
 auto sentinel_topology::learn(unsigned /*partition*/, address const& from, result const& outcome)
     -> next_step {
-  bool const denied = outcome.replied() && says_no_primary(outcome.answer);
-  bool const broken = outcome.why == failure::unreachable || outcome.why == failure::disconnected ||
-                      outcome.why == failure::deadline;
-  if (!denied && !broken) return {};
+  bool const denied = outcome.replied() && is_denial(outcome.answer);
+  if (!denied && !is_broken(outcome)) return {};
   {
     std::lock_guard const held{mutex_};
     if (!doubted_ && known_.server == from) {
@@ -113,7 +74,7 @@ auto sentinel_topology::ask(connection& sentinel, time_point deadline) -> locati
   auto const& answer = outcome.answer;
   if (answer.is_error()) return {.error = whom + "says: " + std::string{answer.text()}};
   if (answer.is_nil()) return {.error = whom + "knows no such service"};
-  auto const port = port_of(answer[1].text());
+  auto const port = parse_port(answer[1].text());
   if (answer[0].text().empty() || !port) {
     return {.error = whom + "gave no address: " + answer.describe()};
   }

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "redis/discovery.hpp"
 #include "redis/topology.hpp"
 
 namespace fenceguard::redis {
@@ -35,12 +35,11 @@ class sentinel_topology final : public topology {
   std::string const service_;
   connection_options const connecting_;
 
-  /// Belongs to the caller that has set asking_; the last one that answered comes first.
+  /// Belongs to the caller that discovers; the last one that answered comes first.
   std::vector<std::unique_ptr<connection>> sentinels_;
 
   std::mutex mutex_;
-  std::condition_variable answered_;
-  bool asking_ = false;
+  discovery discovery_;
   location known_;
   bool doubted_ = true;
 };

@@ -44,13 +44,16 @@ bool within(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+// How the code of a script's error stands in the text of an ERR.
+std::string code_inside(std::string_view code) { return '-' + std::string{code} + ' '; }
+
 known_code const* find_code(std::string_view text, std::string_view code) {
   for (auto const& known : known_codes) {
     if (code == known.code) return &known;
   }
   if (code != "ERR") return nullptr;
   for (auto const& known : known_codes) {
-    if (within(text, "-" + std::string{known.code} + " ")) return &known;
+    if (within(text, code_inside(known.code))) return &known;
   }
   // The server reads no more than ten words of somebody who has not logged in.
   if (within(text, "unauthenticated")) return find_code(text, "NOAUTH");
@@ -78,6 +81,11 @@ server_error judge_login(result const& from, std::string_view operation) {
 }
 
 }  // namespace
+
+bool has_code(reply_view answer, std::string_view code) {
+  auto const own = answer.error_code();
+  return own == code || (own == "ERR" && within(answer.text(), code_inside(code)));
+}
 
 server_error judge(result const& from, std::string_view operation) {
   if (!from.replied()) {

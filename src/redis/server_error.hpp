@@ -19,6 +19,10 @@ struct server_error {
   std::string message;
 };
 
+/// Whether an error reply has this code. A script's error keeps its code from Redis 7.0 on; before,
+/// it stands inside the text of an ERR.
+[[nodiscard]] bool has_code(reply_view answer, std::string_view code);
+
 /// Judges a result that is no ordinary reply: no reply at all, or an error reply. The message
 /// begins with `operation`.
 ///

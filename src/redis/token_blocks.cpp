@@ -9,14 +9,9 @@
 #include <system_error>
 #include <utility>
 
+#include "core/sleep_by_clock.hpp"
+
 namespace fenceguard::redis {
-namespace {
-
-// A condition variable's timer stands still while the machine is suspended; the deadline does not.
-constexpr std::chrono::milliseconds longest_sleep{250};
-
-}  // namespace
-
 token_blocks::token_blocks(token_source& source, settings how, offer_function offer)
     : source_{source}, how_{how}, offer_{std::move(offer)}, process_{::getpid()} {
   if (how_.block_size < 1 || how_.block_size > token_source::max_count) {
@@ -98,11 +93,10 @@ void token_blocks::wait_for(std::unique_lock<std::mutex>& held, block_job const&
                             time_point deadline) {
   while (!job.done) {
     if (closing_) throw token_source_unavailable{"the lease store is being closed"};
-    auto const left = deadline - boottime::now();
-    if (left <= left.zero()) {
+    if (boottime::now() >= deadline) {
       throw token_source_unavailable{"tokens were not reserved in time; it goes on"};
     }
-    signals_->done.wait_for(held, std::min<std::chrono::nanoseconds>(left, longest_sleep));
+    sleep_by_clock(held, signals_->done, deadline);
   }
 }
 

@@ -2,8 +2,19 @@
 
 #include "redis/cluster_topology.hpp"
 #include "redis/sentinel_topology.hpp"
+#include "redis/server_error.hpp"
 
 namespace fenceguard::redis {
+
+bool topology::is_denial(reply_view answer) {
+  return answer[0].text() == "NOT_PRIMARY" || has_code(answer, "READONLY") ||
+         has_code(answer, "MASTERDOWN") || has_code(answer, "LOADING");
+}
+
+bool topology::is_broken(result const& outcome) noexcept {
+  return outcome.why == failure::unreachable || outcome.why == failure::disconnected ||
+         outcome.why == failure::deadline;
+}
 
 auto standalone_topology::locate(unsigned /*partition*/, time_point /*deadline*/) -> location {
   return {.found = true, .server = server_.server};

@@ -59,6 +59,11 @@ class topology {
 
  protected:
   topology() = default;
+
+  /// Answers of a server that is no primary, or none that may be used now. Nothing was applied.
+  [[nodiscard]] static bool is_denial(reply_view answer);
+  /// Whether the server could not be reached, or has not answered.
+  [[nodiscard]] static bool is_broken(result const& outcome) noexcept;
   void changed() noexcept { version_.fetch_add(1, std::memory_order_acq_rel); }
 
  private:

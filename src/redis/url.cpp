@@ -104,7 +104,7 @@ address parse_address(std::string_view text, std::uint16_t default_port) {
     refuse("white space or a zero byte in the host");
   }
   if (port) {
-    auto const number = whole_number<std::uint16_t>(*port, 1, 65535);
+    auto const number = parse_port(*port);
     if (!number) refuse("the port is not a number from 1 to 65535");
     result.port = *number;
   }
@@ -261,6 +261,10 @@ std::string url::to_string() const {
     result += (in_path ? "/" : "?db=") + std::to_string(database);
   }
   return result;
+}
+
+std::optional<std::uint16_t> parse_port(std::string_view text) noexcept {
+  return whole_number<std::uint16_t>(text, 1, 65535);
 }
 
 url parse_url(std::string_view text) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,9 @@ struct url {
   /// For messages and logs: without user and password.
   [[nodiscard]] std::string to_string() const;
 };
+
+/// A port, 1 … 65535, and nothing else; nothing where the text is none.
+[[nodiscard]] std::optional<std::uint16_t> parse_port(std::string_view text) noexcept;
 
 /// Throws invalid_request where the text is no such URL. The message says what is wrong and quotes
 /// nothing but a scheme: where a '/' or '@' in a password was not percent-encoded, parts of the

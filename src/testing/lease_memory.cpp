@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/lease_schedule.hpp"
+#include "core/sleep_by_clock.hpp"
 
 namespace fenceguard::testing {
 namespace {
