@@ -1,12 +1,11 @@
 #include "cli/redis_checks.hpp"
 
-#include <charconv>
 #include <fenceguard/core/errors.hpp>
-#include <map>
 #include <optional>
 #include <sstream>
 #include <string_view>
 
+#include "cli/redis_fields.hpp"
 #include "redis/connection.hpp"
 #include "redis/server_error.hpp"
 #include "redis/server_version.hpp"
@@ -42,53 +41,22 @@ class redis_under_examination {
   redis::connection connection_;
 };
 
-/// Fields of INFO or of CONFIG GET by name; one that the server does not have is empty.
-class fields {
- public:
-  void set(std::string_view name, std::string_view value) { all_[std::string{name}] = value; }
-
-  [[nodiscard]] std::string operator[](std::string const& name) const {
-    auto const found = all_.find(name);
-    return found == all_.end() ? std::string{} : found->second;
-  }
-
-  [[nodiscard]] bool has(std::string const& name) const { return all_.count(name) != 0; }
-
-  [[nodiscard]] std::int64_t number(std::string const& name) const {
-    std::string const text = (*this)[name];
-    std::int64_t value = 0;
-    std::from_chars(text.data(), text.data() + text.size(), value);
-    return value;
-  }
-
- private:
-  std::map<std::string, std::string> all_{};
-};
-
 diagnosis denied(std::string const& command, std::string_view why, std::string const& remedy) {
   return {severity::notice, command, "could not be checked", std::string{why}, remedy, true};
 }
 
-fields read_info(redis_under_examination& server, findings& found) {
-  fields info;
+redis_fields read_info(redis_under_examination& server, findings& found) {
   auto const answer = server.ask(redis::command{"INFO"});
   if (answer.answer.is_error()) {
     found.push_back(denied("INFO", answer.answer.text(),
                            "run doctor as a user that may call it: ACL SETUSER <user> +info"));
-    return info;
+    return {};
   }
-  std::istringstream lines{std::string{answer.answer.text()}};
-  for (std::string line; std::getline(lines, line);) {
-    auto const colon = line.find(':');
-    if (colon == std::string::npos || line.front() == '#') continue;
-    auto const end = line.find_last_not_of("\r\n");
-    info.set(line.substr(0, colon), line.substr(colon + 1, end - colon));
-  }
-  return info;
+  return redis_fields::from_lines(answer.answer.text());
 }
 
-fields read_configuration(redis_under_examination& server, findings& found) {
-  fields configuration;
+redis_fields read_configuration(redis_under_examination& server, findings& found) {
+  redis_fields configuration;
   for (std::string_view const name : {"maxmemory", "maxmemory-policy", "appendonly", "save",
                                       "min-replicas-to-write", "protected-mode", "bind"}) {
     auto const answer = server.ask(redis::command{"CONFIG", "GET", name});
@@ -106,7 +74,7 @@ fields read_configuration(redis_under_examination& server, findings& found) {
 }
 
 /// INFO has the policy as well, for a user who may not read the configuration.
-findings check_memory(fields const& info, fields const& configuration) {
+findings check_memory(redis_fields const& info, redis_fields const& configuration) {
   findings found;
   bool const configured = configuration.has("maxmemory");
   std::int64_t const limit =
@@ -131,7 +99,7 @@ findings check_memory(fields const& info, fields const& configuration) {
   return found;
 }
 
-findings check_persistence(fields const& info, fields const& configuration) {
+findings check_persistence(redis_fields const& info, redis_fields const& configuration) {
   findings found;
   if (configuration.has("appendonly") && configuration["appendonly"] == "no" &&
       configuration["save"].empty()) {
@@ -153,7 +121,7 @@ findings check_persistence(fields const& info, fields const& configuration) {
   return found;
 }
 
-findings check_replication(fields const& info, fields const& configuration) {
+findings check_replication(redis_fields const& info, redis_fields const& configuration) {
   if (info["role"] == "slave") {
     return {{severity::error, "server", "is a replica of " + info["master_host"],
              "leases are granted by the primary alone; what a replica has is a copy from the past",
@@ -175,7 +143,7 @@ findings check_replication(fields const& info, fields const& configuration) {
   return {};
 }
 
-findings check_access(redis_under_examination& server, fields const& configuration) {
+findings check_access(redis_under_examination& server, redis_fields const& configuration) {
   if (configuration["protected-mode"] != "no" || !configuration.has("bind") ||
       !binds_beyond_loopback(configuration["bind"])) {
     return {};
@@ -215,7 +183,7 @@ findings check_clock(redis_under_examination& server, examination const& how) {
   return compare_clocks(how, before, there, after);
 }
 
-findings check_version(redis_under_examination& server, fields const& info) {
+findings check_version(redis_under_examination& server, redis_fields const& info) {
   std::string version = info["redis_version"];
   if (version.empty()) version = server.version().text;
   if (!redis::is_too_old(version)) return {};

@@ -1,20 +1,17 @@
 #include <chrono>
 #include <fenceguard/core/errors.hpp>
-#include <map>
-#include <optional>
 #include <set>
-#include <sstream>
 #include <string>
 
 #include "cli/lease_servers.hpp"
 #include "cli/redis_checks.hpp"
+#include "cli/redis_fields.hpp"
 #include "redis/url.hpp"
 
 namespace fenceguard::cli {
 namespace {
 
 using findings = std::vector<diagnosis>;
-using fields = std::map<std::string, std::string, std::less<>>;
 
 constexpr std::chrono::seconds patience{5};
 
@@ -41,19 +38,6 @@ diagnosis does_not_answer(redis::address const& who, redis::result const& outcom
           "it cannot be asked when it is needed", "start it, or take it out of the URL"};
 }
 
-fields pairs_of(redis::reply_view answer) {
-  fields all;
-  for (std::size_t i = 0; i + 1 < answer.size(); i += 2) {
-    all.emplace(answer[i].text(), answer[i + 1].text());
-  }
-  return all;
-}
-
-std::int64_t number(fields const& all, std::string_view name) {
-  auto const found = all.find(name);
-  return found == all.end() ? 0 : std::strtoll(found->second.c_str(), nullptr, 10);
-}
-
 // What one sentinel knows of the service.
 void check_sentinel(redis::connection& sentinel, std::string const& service, findings& found,
                     std::set<std::string>& primaries) {
@@ -64,19 +48,17 @@ void check_sentinel(redis::connection& sentinel, std::string const& service, fin
     found.push_back(does_not_answer(sentinel.server(), about, "sentinel"));
     return;
   }
-  auto const known = pairs_of(about.answer);
-  auto const ip = known.find("ip");
-  auto const port = known.find("port");
-  if (ip != known.end() && port != known.end()) primaries.insert(ip->second + ':' + port->second);
-  if (number(known, "num-other-sentinels") < 2) {
+  auto const known = redis_fields::from_pairs(about.answer);
+  if (known.has("ip") && known.has("port")) primaries.insert(known["ip"] + ':' + known["port"]);
+  if (known.number("num-other-sentinels") < 2) {
     found.push_back({severity::warning, who,
-                     "knows " + std::to_string(number(known, "num-other-sentinels")) +
+                     "knows " + std::to_string(known.number("num-other-sentinels")) +
                          " other sentinels of " + service,
                      "with fewer than three, the failure of one may leave no majority to make "
                      "another server the primary",
                      "run three sentinels or more, on machines of their own"});
   }
-  if (number(known, "num-slaves") < 1) {
+  if (known.number("num-slaves") < 1) {
     found.push_back({severity::warning, who, "knows no replica of " + service,
                      "when the primary fails there is none to take its place", "attach a replica"});
   }
@@ -109,18 +91,10 @@ findings check_sentinels(redis::url const& parsed, std::string const& url, exami
   return found;
 }
 
-fields info_of(redis::connection& node) {
+redis_fields info_of(redis::connection& node) {
   auto const answer = node.call(redis::command{"CLUSTER", "INFO"}, boottime::now() + patience);
   if (!answer.replied()) throw lease_store_unavailable{"CLUSTER INFO: " + answer.error};
-  fields all;
-  std::istringstream lines{std::string{answer.answer.text()}};
-  for (std::string line; std::getline(lines, line);) {
-    if (auto const colon = line.find(':'); colon != std::string::npos) {
-      auto const end = line.find_last_not_of("\r\n");
-      all.emplace(line.substr(0, colon), line.substr(colon + 1, end - colon));
-    }
-  }
-  return all;
+  return redis_fields::from_lines(answer.answer.text());
 }
 
 findings check_cluster(std::string const& url, examination const& how) {
@@ -129,17 +103,17 @@ findings check_cluster(std::string const& url, examination const& how) {
   for (auto const& one : servers) {
     redis::connection node{one};
     auto const info = info_of(node);
-    auto const state = info.find("cluster_state");
-    if (state != info.end() && state->second != "ok") {
+    if (info.has("cluster_state") && info["cluster_state"] != "ok") {
       found.push_back({severity::error, one.server.to_string() + " cluster_state",
-                       "is " + state->second, "no lease is given for slots that nobody serves",
+                       "is " + info["cluster_state"],
+                       "no lease is given for slots that nobody serves",
                        "redis-cli --cluster check " + one.server.to_string()});
     }
-    if (number(info, "cluster_slots_assigned") != 0 &&
-        number(info, "cluster_slots_assigned") < 16384) {
+    if (info.number("cluster_slots_assigned") != 0 &&
+        info.number("cluster_slots_assigned") < 16384) {
       found.push_back(
           {severity::error, one.server.to_string() + " slots",
-           std::to_string(number(info, "cluster_slots_assigned")) + " of 16384 are assigned",
+           std::to_string(info.number("cluster_slots_assigned")) + " of 16384 are assigned",
            "resources in the others cannot be leased",
            "redis-cli --cluster fix " + one.server.to_string()});
     }
