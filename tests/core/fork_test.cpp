@@ -1,31 +1,17 @@
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <fenceguard/core/errors.hpp>
 #include <optional>
 
 #include "core/scripted_store.hpp"
+#include "servers/forked_child.hpp"
 
 using namespace std::chrono_literals;
 namespace fg = fenceguard;
+using fg::test_servers::status_of_child;
 using fg::tests::scripted_world;
 
 namespace {
-
-/// Runs `body` in a forked child, which has ten seconds, and returns its exit status: 0 where it
-/// said true, 255 where it was ended by a signal.
-template <class Body>
-int status_of_child(Body const& body) {
-  pid_t const child = ::fork();
-  if (child == 0) {
-    ::alarm(10);
-    ::_exit(body() ? 0 : 1);
-  }
-  int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) return 254;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
-}
 
 template <class Error, class Call>
 bool throws(Call const& call) {

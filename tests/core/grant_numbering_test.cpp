@@ -21,14 +21,6 @@ using test_servers::eventually;
 
 time_point in(std::chrono::milliseconds time) { return boottime::now() + time; }
 
-// Another thread in a call that is waiting for the token source.
-template <class Call>
-std::thread start(counted_tokens& source, int waiting, Call call) {
-  std::thread caller{call};
-  REQUIRE(eventually([&] { return source.waiting() == waiting; }));
-  return caller;
-}
-
 }  // namespace
 
 TEST_CASE("grant_numbering: callers who wait together share a reservation; all tokens differ") {
@@ -43,7 +35,7 @@ TEST_CASE("grant_numbering: callers who wait together share a reservation; all t
   };
   source.hold_up();
   std::vector<std::thread> callers;
-  callers.push_back(start(source, 1, take));
+  callers.push_back(redis_tests::start_waiting(source, 1, take));
   for (int i = 0; i < 20; ++i) callers.emplace_back(take);
   source.go_on();
   for (auto& caller : callers) caller.join();
@@ -58,7 +50,8 @@ TEST_CASE("grant_numbering: a caller is not served by a reservation that began b
   grant_numbering numbering{source, nullptr};
   source.hold_up();
   std::int64_t first = 0;
-  auto early = start(source, 1, [&] { first = numbering.reserve_one(in(20s)).value(); });
+  auto early = redis_tests::start_waiting(source, 1,
+                                          [&] { first = numbering.reserve_one(in(20s)).value(); });
   std::int64_t const elsewhere = 50'000;
   source.set_next(elsewhere);
   std::int64_t second = 0;

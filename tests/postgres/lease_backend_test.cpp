@@ -50,6 +50,16 @@ bool granted(lease_backend::acquire_answer const& answer) {
   return std::holds_alternative<lease_backend::granted>(answer);
 }
 
+// The database's URL with other words where the server's port stands.
+std::string with_port(database const& db, test_servers::postgres_server const& server,
+                      std::string const& words) {
+  auto url = db.url();
+  auto const port = ":" + std::to_string(server.port());
+  auto const at = url.find(port);
+  REQUIRE(at != std::string::npos);
+  return url.replace(at, port.size(), words);
+}
+
 lease_request request(std::string resource, std::chrono::milliseconds wait = 0ms) {
   lease_request wanted;
   wanted.resource = std::move(resource);
@@ -179,12 +189,8 @@ TEST_CASE("lease_backend: a standby gives no leases") {
   database db{primary};
   auto standby = test_servers::postgres_server::standby_of(primary);
   testing::token_source tokens;
-  auto url = db.url();
-  auto const port = ":" + std::to_string(primary.port());
-  auto const at = url.find(port);
-  REQUIRE(at != std::string::npos);
-  url.replace(at, port.size(), ":" + std::to_string(standby.port()));
-  lease_backend store{{.url = url}, tokens};
+  auto const port = ":" + std::to_string(standby.port());
+  lease_backend store{{.url = with_port(db, primary, port)}, tokens};
   auto const answer = take(store, "account/1", new_holder_id());
   CHECK(std::holds_alternative<lease_backend::not_applied>(answer));
   CHECK(store.release("account/1", new_holder_id(), in(5s)) == release_outcome::unknown);
@@ -196,11 +202,9 @@ TEST_CASE("lease_backend: the store finds the standby that was promoted, and the
   database db{primary};
   auto standby = test_servers::postgres_server::standby_of(primary);
   testing::token_source tokens;
-  auto url = db.url();
-  auto const port = ":" + std::to_string(primary.port());
-  auto const at = url.find(port);
-  REQUIRE(at != std::string::npos);
-  url.replace(at, port.size(), port + "," + standby.host() + ":" + std::to_string(standby.port()));
+  auto const first = ":" + std::to_string(primary.port());
+  auto const url =
+      with_port(db, primary, first + "," + standby.host() + ":" + std::to_string(standby.port()));
   lease_backend store{{.url = url + "?target_session_attrs=read-write"}, tokens};
   auto const holder = new_holder_id();
   REQUIRE(granted(take(store, "account/1", holder)));

@@ -1,6 +1,4 @@
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fenceguard/core/errors.hpp>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "postgres/database.hpp"
+#include "servers/forked_child.hpp"
 #include "servers/relay.hpp"
 #include "servers/wait.hpp"
 
@@ -246,19 +245,15 @@ TEST_CASE("token_source: inert in a forked child") {
   test_postgres::database db;
   auto tokens = std::make_unique<database_tokens>(db.url());
   static_cast<void>(tokens->reserve(1));
-  pid_t const child = ::fork();
-  if (child == 0) {
-    int status = 1;
-    try {
-      static_cast<void>(tokens->reserve(1));
-    } catch (invalid_request const&) {
-      status = 0;
-    }
-    tokens.reset();  // neither hangs nor ends the parent's session
-    ::_exit(status);
-  }
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
+  CHECK(test_servers::status_of_child([&] {
+          bool refused = false;
+          try {
+            static_cast<void>(tokens->reserve(1));
+          } catch (invalid_request const&) {
+            refused = true;
+          }
+          tokens.reset();  // neither hangs nor ends the parent's session
+          return refused;
+        }) == 0);
   CHECK(tokens->reserve(1).value() > 0);
 }

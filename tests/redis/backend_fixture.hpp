@@ -89,8 +89,8 @@ inline std::unique_ptr<backend> open_backend(int port, token_source& tokens,
       tokens);
 }
 
-inline backend::acquire_answer try_acquire(backend& store, std::string const& resource,
-                                           std::string const& holder,
+inline backend::acquire_answer try_acquire(fenceguard::lease_backend& store,
+                                           std::string const& resource, std::string const& holder,
                                            std::chrono::milliseconds ttl = 30s,
                                            std::chrono::milliseconds patience = 5s) {
   return store.try_acquire({.resource = resource,
@@ -156,10 +156,11 @@ inline std::int64_t pass(backend& store, std::string const& resource) {
   return token;
 }
 
-inline backend::renew_item renew(backend& store, std::string const& resource,
-                                 std::string const& holder, std::chrono::milliseconds ttl = 30s) {
+inline backend::renew_item renew(fenceguard::lease_backend& store, std::string const& resource,
+                                 std::string const& holder, std::chrono::milliseconds ttl = 30s,
+                                 std::chrono::milliseconds patience = 5s) {
   backend::renew_item item{.resource = resource, .holder = holder, .ttl = ttl};
-  store.renew({&item, 1}, in(5s));
+  store.renew({&item, 1}, in(patience));
   return item;
 }
 

@@ -1,8 +1,6 @@
 #include "redis/connection.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <fenceguard/core/errors.hpp>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "redis/byte_server.hpp"
+#include "servers/forked_child.hpp"
 #include "servers/free_port.hpp"
 #include "servers/redis_server.hpp"
 #include "servers/wait.hpp"
@@ -300,20 +299,15 @@ TEST_CASE("a forked child gets a clear error and the parent goes on") {
   server.pause();  // a call under way, so that lock, role and stream are in use at fork()
   std::thread caller{[&] { CHECK(ping(store, 30s).replied()); }};
   REQUIRE(eventually([&] { return store.counters().commands == 2; }));
-  auto const child = ::fork();
-  if (child == 0) {
-    ::alarm(20);
-    auto const outcome = ping(store);
-    store.shutdown();
-    bool const right = outcome.outcome == fate::not_sent && outcome.why == failure::forked &&
-                       mentions(outcome.error, "parent process") && store.counters().commands == 0;
-    store.~connection();
-    ::_exit(right ? 0 : 1);
-  }
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(fenceguard::test_servers::status_of_child([&] {
+          auto const outcome = ping(store);
+          store.shutdown();
+          bool const right = outcome.outcome == fate::not_sent && outcome.why == failure::forked &&
+                             mentions(outcome.error, "parent process") &&
+                             store.counters().commands == 0;
+          store.~connection();
+          return right;
+        }) == 0);
   server.resume();
   caller.join();
   CHECK(ping(store).replied());

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <fenceguard/core/errors.hpp>
 #include <fenceguard/core/token_source.hpp>
 #include <mutex>
+#include <thread>
+
+#include "servers/wait.hpp"
 
 namespace fenceguard::redis_tests {
 
@@ -63,5 +68,13 @@ class counted_tokens final : public token_source {
   bool available_ = true;
   bool held_up_ = false;
 };
+
+// Another thread in a call that is waiting for the token source, as the `waiting`th.
+template <class Call>
+std::thread start_waiting(counted_tokens& source, int waiting, Call call) {
+  std::thread caller{call};
+  REQUIRE(test_servers::eventually([&] { return source.waiting() == waiting; }));
+  return caller;
+}
 
 }  // namespace fenceguard::redis_tests

@@ -1,15 +1,13 @@
 // Requests and replies that are late, and callers that are gone.
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <fenceguard/core/errors.hpp>
 #include <string>
 #include <thread>
 
+#include "core/server_clock.hpp"
 #include "redis/backend_fixture.hpp"
 #include "redis/lease_backend.hpp"
-#include "redis/server_clock.hpp"
+#include "servers/forked_child.hpp"
 #include "servers/relay.hpp"
 
 namespace fenceguard::redis_tests {
@@ -284,26 +282,18 @@ TEST_CASE("a forked child gets a clear error and disturbs nobody") {
   auto store = open_backend(server.port(), tokens);
   auto const holder = new_holder();
   token_of(acquire(*store, "account/1", holder));
-  auto const child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::alarm(20);
-    int status = 1;
-    try {
-      static_cast<void>(try_acquire(*store, "account/2", new_holder()));
-    } catch (invalid_request const& refused) {
-      bool const clear = std::string{refused.what()}.find("forked") != std::string::npos;
-      bool const kept = store->release("account/1", holder, in(1s)) == release_outcome::unknown;
-      store.reset();
-      status = clear && kept ? 0 : 2;
-    } catch (...) {
-    }
-    ::_exit(status);
-  }
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(test_servers::status_of_child([&] {
+          try {
+            static_cast<void>(try_acquire(*store, "account/2", new_holder()));
+          } catch (invalid_request const& refused) {
+            bool const clear = std::string{refused.what()}.find("forked") != std::string::npos;
+            bool const kept =
+                store->release("account/1", holder, in(1s)) == release_outcome::unknown;
+            store.reset();
+            return clear && kept ? 0 : 2;
+          }
+          return 1;
+        }) == 0);
   CHECK(renew(*store, "account/1", holder).answer == backend::renew_answer::renewed);
   CHECK(store->release("account/1", holder, in(5s)) == release_outcome::released);
 }

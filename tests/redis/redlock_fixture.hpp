@@ -86,17 +86,6 @@ class quorum {
   std::vector<std::unique_ptr<test_servers::relay>> relays_;
 };
 
-inline backend::acquire_answer try_acquire(redlock_backend& store, std::string const& resource,
-                                           std::string const& holder,
-                                           std::chrono::milliseconds ttl = 30s,
-                                           std::chrono::milliseconds patience = 5s) {
-  return store.try_acquire({.resource = resource,
-                            .holder = holder,
-                            .label = "a test",
-                            .ttl = ttl,
-                            .deadline = in(patience)});
-}
-
 // Why nothing was granted. Whether all is known to be given back by then depends on how fast the
 // servers are.
 inline std::string reason_of(backend::acquire_answer const& answer) {
@@ -104,14 +93,6 @@ inline std::string reason_of(backend::acquire_answer const& answer) {
   if (auto const* refused = std::get_if<backend::not_applied>(&answer)) return refused->reason;
   REQUIRE(std::holds_alternative<backend::unknown>(answer));
   return std::get<backend::unknown>(answer).reason;
-}
-
-inline backend::renew_item renew(redlock_backend& store, std::string const& resource,
-                                 std::string const& holder, std::chrono::milliseconds ttl = 30s,
-                                 std::chrono::milliseconds patience = 5s) {
-  backend::renew_item item{.resource = resource, .holder = holder, .ttl = ttl};
-  store.renew({&item, 1}, in(patience));
-  return item;
 }
 
 template <class Call>

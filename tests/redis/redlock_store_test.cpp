@@ -1,8 +1,5 @@
 // redlock_store as its users see it: options, time, the end of a store, forked children.
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <fenceguard/core/errors.hpp>
 #include <fenceguard/redis/redlock_store.hpp>
 #include <string>
@@ -10,6 +7,7 @@
 #include <vector>
 
 #include "redis/redlock_fixture.hpp"
+#include "servers/forked_child.hpp"
 
 namespace fenceguard::redis_tests {
 
@@ -143,26 +141,21 @@ TEST_CASE("a forked child is inert") {
   auto const holder = new_holder();
   token_of(try_acquire(*store, "account/1", holder, 1h));
   REQUIRE(renew(*store, "account/1", holder, 1h).answer == backend::renew_answer::renewed);
-  pid_t const child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::alarm(20);
-    int wrong = 0;
-    try {
-      static_cast<void>(try_acquire(*store, "account/2", new_holder()));
-      wrong = 1;
-    } catch (invalid_request const&) {
-    }
-    if (store->release("account/1", holder, in(1s)) != release_outcome::unknown) wrong = 2;
-    if (renew(*store, "account/1", holder).answer != backend::renew_answer::unknown) wrong = 3;
-    store->close();
-    store.reset();
-    ::_exit(wrong);
-  }
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(test_servers::status_of_child([&] {
+          int wrong = 0;
+          try {
+            static_cast<void>(try_acquire(*store, "account/2", new_holder()));
+            wrong = 1;
+          } catch (invalid_request const&) {
+          }
+          if (store->release("account/1", holder, in(1s)) != release_outcome::unknown) wrong = 2;
+          if (renew(*store, "account/1", holder).answer != backend::renew_answer::unknown) {
+            wrong = 3;
+          }
+          store->close();
+          store.reset();
+          return wrong;
+        }) == 0);
   CHECK(renew(*store, "account/1", holder).answer == backend::renew_answer::renewed);
   CHECK(store->release("account/1", holder, in(5s)) == release_outcome::released);
 }

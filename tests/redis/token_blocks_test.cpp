@@ -1,8 +1,5 @@
 #include "redis/token_blocks.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <fenceguard/core/errors.hpp>
 #include <mutex>
@@ -13,6 +10,7 @@
 
 #include "redis/backend_fixture.hpp"
 #include "redis/counted_tokens.hpp"
+#include "servers/forked_child.hpp"
 
 namespace fenceguard::redis_tests {
 namespace {
@@ -50,14 +48,6 @@ class offers {
   token_blocks::offer_answer answer_ = token_blocks::offer_answer::taken;
 };
 
-// Another thread in a call that is waiting for the token source.
-template <class Call>
-std::thread start(counted_tokens& source, int waiting, Call call) {
-  std::thread caller{call};
-  REQUIRE(eventually([&] { return source.waiting() == waiting; }));
-  return caller;
-}
-
 }  // namespace
 
 TEST_CASE("a block is reserved and offered with the ticket that asked for it") {
@@ -86,7 +76,7 @@ TEST_CASE("callers with one ticket share a reservation, other tickets do not") {
   token_blocks blocks{source, {500}, taken.function()};
   source.hold_up();
   std::vector<std::thread> callers;
-  callers.push_back(start(source, 1, [&] { blocks.fetch(0, "first", in(20s)); }));
+  callers.push_back(start_waiting(source, 1, [&] { blocks.fetch(0, "first", in(20s)); }));
   for (int i = 0; i < 5; ++i) callers.emplace_back([&] { blocks.fetch(0, "first", in(20s)); });
   callers.emplace_back([&] { blocks.fetch(0, "second", in(20s)); });
   callers.emplace_back([&] { blocks.fetch(1, "first", in(20s)); });
@@ -186,7 +176,7 @@ TEST_CASE("close ends those who wait and refuses those who come") {
   token_blocks blocks{source, {500}, taken.function()};
   source.hold_up();
   bool told = false;
-  auto caller = start(source, 1, [&] {
+  auto caller = start_waiting(source, 1, [&] {
     try {
       blocks.fetch(0, "a ticket", in(60s));
     } catch (token_source_unavailable const&) {
@@ -215,24 +205,15 @@ TEST_CASE("in a forked child it refuses, and its end does not hang") {
   auto blocks =
       std::make_unique<token_blocks>(source, token_blocks::settings{500}, taken.function());
   blocks->fetch(0, "a ticket", in(5s));
-  auto const child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::alarm(20);
-    int status = 1;
-    try {
-      blocks->fetch(0, "a ticket", in(5s));
-    } catch (invalid_request const&) {
-      blocks.reset();
-      status = 0;
-    } catch (...) {
-    }
-    ::_exit(status);
-  }
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(test_servers::status_of_child([&] {
+          try {
+            blocks->fetch(0, "a ticket", in(5s));
+          } catch (invalid_request const&) {
+            blocks.reset();
+            return true;
+          }
+          return false;
+        }) == 0);
   blocks->fetch(0, "another", in(5s));
   CHECK(taken.seen().size() == 2);
 }
