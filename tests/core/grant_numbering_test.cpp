@@ -110,4 +110,17 @@ TEST_CASE("grant_numbering: a caller waits no longer than its deadline, nor than
   CHECK_THROWS_AS(static_cast<void>(numbering.reserve_one(in(5s))), token_source_unavailable);
 }
 
+// Else a holder would be given, as its fresh token, one that the database refuses.
+TEST_CASE("grant_numbering: a fresh token is higher than what the database has accepted") {
+  counted_tokens source{1'000};
+  grant_numbering numbering{source, nullptr};
+  CHECK(numbering.reserve_above(std::nullopt, in(5s)).value() == 1'000);
+  CHECK(numbering.reserve_above(fencing_token{1'000}, in(5s)).value() == 1'001);
+  for (std::int64_t const accepted : {1'002, 1'004, 5'000}) {  // the same, and more
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(numbering.reserve_above(fencing_token{accepted}, in(5s))),
+        doctest::Contains("behind the database"), token_source_unavailable);
+  }
+}
+
 }  // namespace fenceguard
