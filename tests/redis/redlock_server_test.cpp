@@ -104,7 +104,10 @@ TEST_CASE("a server that lags gets a hold and its release in one message, and no
   REQUIRE(server.command({"DBSIZE"}).integer == 0);
 
   relay.delay(100ms);
+  auto const sent = relay.bytes(direction::to_server);
   auto const before = ask(asked, redlock_request::inspect, nobody);
+  // On its way, so that what follows waits for its reply and goes together.
+  REQUIRE(eventually([&] { return relay.bytes(direction::to_server) > sent; }));
   auto const holder = new_holder();
   auto const hold = ask(asked, redlock_request::hold, holder);
   auto const confirm = ask(asked, redlock_request::confirm, holder);
