@@ -84,8 +84,12 @@ BEGIN
   IF TG_LEVEL = 'ROW' THEN
     lowest := NEW.fencing_token;
     highest := NEW.fencing_token;
+  ELSIF pg_my_temp_schema() <> 0 AND to_regclass('pg_temp.fenceguard_rows') IS NOT NULL THEN
+    -- Under a trigger without a transition table, made by hand, this would be a relation of the writer's: his code, our rights.
+    RAISE EXCEPTION 'unguarded write to %: a temporary relation bears the name fenceguard_rows', TG_RELID::regclass
+      USING ERRCODE = 'TF002', HINT = 'Drop it. The check keeps this name for the rows that a statement has written.';
   ELSE
-    SELECT min(n.fencing_token), max(n.fencing_token) INTO lowest, highest FROM new_rows AS n
+    SELECT min(n.fencing_token), max(n.fencing_token) INTO lowest, highest FROM fenceguard_rows AS n
       WHERE n.fencing_token <> 0;
   END IF;
   IF lowest IS NULL OR highest = 0 THEN
@@ -185,9 +189,9 @@ BEGIN
           ('r p', 'fenceguard_token_after', 'AFTER UPDATE', 'FOR EACH ROW ' || rises, 'refuse_token'),
           -- the tilde sorts after letters: BEFORE triggers run in the order of their names
           ('r p', '"~fenceguard_token_before"', 'BEFORE UPDATE', 'FOR EACH ROW ' || rises, 'refuse_token'),
-          ('r', 'fenceguard_token_insert', 'AFTER INSERT', 'REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT',
+          ('r', 'fenceguard_token_insert', 'AFTER INSERT', 'REFERENCING NEW TABLE AS fenceguard_rows FOR EACH STATEMENT',
            'check_tokens'),
-          ('r', 'fenceguard_token_update', 'AFTER UPDATE', 'REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT',
+          ('r', 'fenceguard_token_update', 'AFTER UPDATE', 'REFERENCING NEW TABLE AS fenceguard_rows FOR EACH STATEMENT',
            'check_tokens'),
           ('p', 'fenceguard_token_row', 'AFTER INSERT OR UPDATE', 'FOR EACH ROW WHEN (new.fencing_token <> 0)',
            'check_tokens')

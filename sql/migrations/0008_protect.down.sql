@@ -7,7 +7,11 @@ DROP FUNCTION fenceguard.protect(regclass, text, bool);
 DROP VIEW fenceguard.protection_trigger;
 DROP FUNCTION fenceguard.protection_triggers(regclass, text);
 DROP FUNCTION fenceguard.check_row();
-DROP FUNCTION fenceguard.check_statement();
+DROP FUNCTION fenceguard.check_statement(), fenceguard.check_column_1(), fenceguard.check_column_2(), fenceguard.check_column_3(),
+  fenceguard.check_column_4(), fenceguard.check_column_5(), fenceguard.check_column_6(), fenceguard.check_column_7(),
+  fenceguard.check_column_8(), fenceguard.check_column_9(), fenceguard.check_column_10(), fenceguard.check_column_11(),
+  fenceguard.check_column_12(), fenceguard.check_column_13(), fenceguard.check_column_14(), fenceguard.check_column_15(),
+  fenceguard.check_column_16();
 DROP FUNCTION fenceguard.refuse_truncate();
 DROP FUNCTION fenceguard.protect_key();
 DROP FUNCTION fenceguard.key_texts(text, text[]);

@@ -132,93 +132,86 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM unnest(names) WITH ORDINALITY AS n(name, position)
 $$;
 
--- Both check functions read the key by statements whose plans are kept, where it is among the first eight columns and none before
--- it was dropped: an alias list names columns by position, from "~1" on, with NULLs behind those of a table that has fewer. (Those
--- behind the eighth keep their own names, which may be those of variables.) Elsewhere they are planned anew, by the columns' names.
--- Not by a smaller position where columns were dropped: a kept plan over OLD and NEW does not notice that.
+-- The check functions read the key by statements whose plans are kept, where it is among the first columns and none before it was
+-- dropped: an alias list names columns by position, from "~1" on, with NULLs behind those of a table that has fewer. (Those behind
+-- the list keep their own names, which may be those of variables.) Elsewhere they are planned anew, by the columns' names. Not by
+-- a smaller position where columns were dropped: a kept plan over OLD and NEW does not notice that.
 
--- The rows of one statement on a plain table.
-CREATE FUNCTION fenceguard.check_statement() RETURNS trigger
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
-#variable_conflict use_variable
+-- The check functions of a plain table, for the rows of one statement: check_column_1 to check_column_16 where the key is that one
+-- column, check_statement for other keys. They differ in the quick look alone, which is all that a statement pays that writes one
+-- row: one expression, because PostgreSQL prepares each anew in every transaction. Columns are looked up by
+-- pg_identify_object_as_address(), which needs no query. (has_column_privilege() tells dropped columns only from 14 on.)
+DO $migration$
 DECLARE
-  width int := (TG_NARGS - 2) / 3;
-  in_place bool := true;
-  in_front bool;
-  one_row bool := true;
-  place int;
-  value text;
-  key text[] := '{}';
-  name text;
-  refused bool;
+  definition constant text := $function$
+CREATE FUNCTION fenceguard.<name>() RETURNS trigger
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $body$
+#variable_conflict use_variable
 BEGIN
-  FOR i IN width + 2 .. 2 * width + 1 LOOP
-    place := TG_ARGV[i + width];
-    name := '.' || quote_ident(TG_ARGV[i]);
-    in_place := name = right((pg_identify_object('pg_class'::regclass, TG_RELID, place)).identity, length(name));
-    EXIT WHEN in_place IS NOT TRUE;
-    in_front := place <= 8;
-    FOR earlier IN 1 .. place - 1 LOOP
-      -- The name of a dropped column ends so. (has_column_privilege() tells dropped columns only from 14 on.)
-      in_front := in_front
-        AND right((pg_identify_object('pg_class'::regclass, TG_RELID, earlier)).identity, 9) <> '........"';
-    END LOOP;
-    IF in_front THEN
-      SELECT min(v), count(*) = 1 INTO value, one_row
-        FROM (
-          SELECT CASE
-              WHEN place = 1 AND "~1" IS NOT NULL THEN format('%s', "~1")
-              WHEN place = 2 AND "~2" IS NOT NULL THEN format('%s', "~2")
-              WHEN place = 3 AND "~3" IS NOT NULL THEN format('%s', "~3")
-              WHEN place = 4 AND "~4" IS NOT NULL THEN format('%s', "~4")
-              WHEN place = 5 AND "~5" IS NOT NULL THEN format('%s', "~5")
-              WHEN place = 6 AND "~6" IS NOT NULL THEN format('%s', "~6")
-              WHEN place = 7 AND "~7" IS NOT NULL THEN format('%s', "~7")
-              WHEN place = 8 AND "~8" IS NOT NULL THEN format('%s', "~8") END
-            FROM (SELECT *, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM changed_rows)
-              AS r("~1", "~2", "~3", "~4", "~5", "~6", "~7", "~8")
-            LIMIT 2) AS t(v);
-    ELSE
-      EXECUTE format('SELECT min(v), count(*) = 1 FROM (SELECT %s FROM changed_rows LIMIT 2) AS t(v)',
-                     fenceguard.key_texts('changed_rows', TG_ARGV[i : i])) INTO value, one_row;
+  -- Under a trigger without a transition table, made by hand, this would be a relation of the writer's: his code, our rights.
+  IF pg_my_temp_schema() <> 0 THEN
+    IF to_regclass('pg_temp.fenceguard_rows') IS NOT NULL THEN
+      RAISE EXCEPTION 'unguarded write to %: a temporary relation bears the name fenceguard_rows', TG_RELID::regclass
+        USING ERRCODE = 'TF002', HINT = 'Drop it. The check keeps this name for the rows that a statement has written.';
     END IF;
-    EXIT WHEN NOT one_row;
-    IF width > 1 THEN
-      key := key || value;
-    END IF;
-  END LOOP;
-  IF in_place AND one_row THEN
-    IF width = 1 THEN
-      name := TG_ARGV[1] || value || TG_ARGV[2];
-    ELSE
-      name := fenceguard.resource_name(TG_ARGV[1 : width + 1], key);
-    END IF;
-    PERFORM FROM fenceguard.fence AS f
-      WHERE f.resource = name AND f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now();
-    IF FOUND THEN
-      RETURN NULL;
-    END IF;
+  END IF;
+  IF <quick> THEN
+    RETURN NULL;
   END IF;
 
-  key := TG_ARGV[width + 2 : 2 * width + 1];
-  IF in_place IS NOT TRUE THEN
+  DECLARE
+    width int := (TG_NARGS - 2) / 3;
+    key text[] := TG_ARGV[width + 2 : 2 * width + 1];
+    name text;
+    refused bool;
+  BEGIN
     PERFORM fenceguard.require_columns(TG_RELID, key, TG_ARGV[2 * width + 2 : 3 * width + 1]::int2[]);
-  END IF;
-  -- The look-up is a scalar subquery, made by primary key for each name, so that no plan joins with the whole of fence. DISTINCT
-  -- takes the type's own operators: only a superuser can define operator classes.
-  EXECUTE format(
-      'SELECT r.name, true FROM (SELECT %s FROM (SELECT DISTINCT %s FROM changed_rows) AS d OFFSET 0) AS r(name) '
-        'WHERE (SELECT f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now() '
-          'FROM fenceguard.fence AS f WHERE f.resource = r.name) IS NOT TRUE LIMIT 1',
-      format(CASE WHEN width = 1 THEN '$1[1] || %s || $1[2]' ELSE 'fenceguard.resource_name($1, ARRAY[%s]::text[])' END,
-             fenceguard.key_texts('d', key)),
-      coalesce((SELECT string_agg(quote_ident(c), ', ') FROM unnest(key) AS c), 'NULL'))
-    INTO name, refused USING TG_ARGV[1 : width + 1];
-  IF refused THEN
-    PERFORM fenceguard.refuse_write(TG_RELID, name);
-  END IF;
-  RETURN NULL;
-END $$;
+    -- The look-up is a scalar subquery, made by primary key for each name, so that no plan joins with the whole of fence. DISTINCT
+    -- takes the type's own operators: only a superuser can define operator classes.
+    EXECUTE format(
+        'SELECT t.name, true FROM (SELECT %s FROM (SELECT DISTINCT %s FROM fenceguard_rows) AS d OFFSET 0) AS t(name) '
+          'WHERE <claimed> IS NOT TRUE LIMIT 1',
+        format(CASE WHEN width = 1 THEN '$1[1] || %s || $1[2]' ELSE 'fenceguard.resource_name($1, ARRAY[%s]::text[])' END,
+               fenceguard.key_texts('d', key)),
+        coalesce((SELECT string_agg(quote_ident(c), ', ') FROM unnest(key) AS c), 'NULL'))
+      INTO name, refused USING TG_ARGV[1 : width + 1];
+    IF refused THEN
+      PERFORM fenceguard.refuse_write(TG_RELID, name);
+    END IF;
+    RETURN NULL;
+  END;
+END $body$ $function$;
+  claimed constant text := '(SELECT f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now() '
+    'FROM fenceguard.fence AS f WHERE f.resource = t.name)';
+  column_name constant text := '(pg_identify_object_as_address(''pg_class''::regclass, TG_RELID, %s)).object_names[3]';
+  one_row constant text := '(SELECT count(*) = 1 AND bool_and(<claimed>) FROM (SELECT <resource> FROM '
+    '(SELECT *%s FROM fenceguard_rows) AS r(%s) LIMIT 2) AS t(name))';
+  text_of constant text := 'CASE WHEN "~%1$s" IS NOT NULL THEN format(''%%s'', "~%1$s") END';
+  dropped constant text := '''........pg.dropped.%''';
+  names text;
+  quick text;
+BEGIN
+  FOR place IN 1 .. 16 LOOP
+    names := (SELECT string_agg(format('"~%s"', i), ', ') FROM generate_series(1, place) AS i);
+    quick := replace(format(one_row, repeat(', NULL', place - 1), names), '<resource>', 'TG_ARGV[1] || ' || format(text_of, place) || ' || TG_ARGV[2]')
+      || ' AND ' || format(column_name, place) || ' = TG_ARGV[3]'
+      || coalesce((SELECT string_agg(' AND ' || format(column_name, i) || ' NOT LIKE ' || dropped, '')
+                     FROM generate_series(1, place - 1) AS i), '');
+    EXECUTE replace(replace(replace(definition, '<name>', 'check_column_' || place), '<quick>', quick), '<claimed>', claimed);
+  END LOOP;
+  -- Any number of columns among the first eight: their places are the last third of the arguments, their names the third before.
+  names := (SELECT string_agg(format('"~%s"', i), ', ') FROM generate_series(1, 8) AS i);
+  quick := 'NOT EXISTS (SELECT FROM unnest(TG_ARGV[(TG_NARGS - 2) / 3 + 2 : (TG_NARGS - 2) / 3 * 2 + 1], '
+                                          'TG_ARGV[(TG_NARGS - 2) / 3 * 2 + 2 :]) AS k(name, place) '
+      'WHERE k.place::int > 8 OR ' || format(column_name, 'k.place::int') || ' IS DISTINCT FROM k.name OR EXISTS ('
+        'SELECT FROM generate_series(1, k.place::int - 1) AS i WHERE ' || format(column_name, 'i') || ' LIKE ' || dropped || ')) AND '
+    || replace(format(one_row, repeat(', NULL', 7), names), '<resource>',
+      'fenceguard.resource_name(TG_ARGV[1 : (TG_NARGS + 1) / 3], ARRAY('
+        'SELECT CASE k.place ' || (SELECT string_agg(format('WHEN ''%s'' THEN ', i) || format(text_of, i), ' ')
+                                     FROM generate_series(1, 8) AS i) || ' END '
+          'FROM unnest(TG_ARGV[(TG_NARGS - 2) / 3 * 2 + 2 :]) WITH ORDINALITY AS k(place, i) ORDER BY k.i))');
+  EXECUTE replace(replace(replace(definition, '<name>', 'check_statement'), '<quick>', quick), '<claimed>', claimed);
+END $migration$;
 
 -- One row: of a partition, or of a plain table where its key has changed. A partition can have its columns in another order
 -- than its root, whose numbers the arguments give.
@@ -342,6 +335,7 @@ DECLARE
   arguments text;
   column_list text;
   key_changes text;
+  check_rows text;
 BEGIN
   SELECT * INTO STRICT target FROM pg_class WHERE oid = protected;
   IF target.relkind NOT IN ('r', 'p') THEN
@@ -405,6 +399,8 @@ BEGIN
   SELECT string_agg(quote_ident(c.name), ', ' ORDER BY c.i),
          string_agg(format('old.%I IS DISTINCT FROM new.%1$I', c.name), ' OR ' ORDER BY c.i)
     INTO column_list, key_changes FROM unnest(columns) WITH ORDINALITY AS c(name, i);
+  check_rows := format(CASE WHEN cardinality(numbers) = 1 AND numbers[1] <= 16 THEN 'check_column_%s(%s)' ELSE 'check_statement(%2$s)' END,
+                       numbers[1], arguments);
   RETURN QUERY
     SELECT n.oid::regclass, w.name,
            format('CREATE TRIGGER %s %s ON %I.%I %s EXECUTE FUNCTION fenceguard.%s', w.name, w.event, s.nspname, n.relname,
@@ -415,15 +411,15 @@ BEGIN
         ('r p', 'fenceguard_key', 'AFTER UPDATE' || coalesce(' OF ' || column_list, ''),
          'FOR EACH STATEMENT', format('protect_key(%s)', arguments)),
         ('r', 'fenceguard_insert', 'AFTER INSERT',
-         'REFERENCING NEW TABLE AS changed_rows FOR EACH STATEMENT', format('check_statement(%s)', arguments)),
+         'REFERENCING NEW TABLE AS fenceguard_rows FOR EACH STATEMENT', check_rows),
         ('r', 'fenceguard_update', 'AFTER UPDATE',
-         'REFERENCING OLD TABLE AS changed_rows FOR EACH STATEMENT', format('check_statement(%s)', arguments)),
+         'REFERENCING OLD TABLE AS fenceguard_rows FOR EACH STATEMENT', check_rows),
         ('r', 'fenceguard_delete', 'AFTER DELETE',
-         'REFERENCING OLD TABLE AS changed_rows FOR EACH STATEMENT', format('check_statement(%s)', arguments)),
+         'REFERENCING OLD TABLE AS fenceguard_rows FOR EACH STATEMENT', check_rows),
         -- A row trigger with a transition table is what PostgreSQL lets no inheritance child and no partition have. Their
         -- parent's statements would not fire the statement triggers above, so the table must become neither.
         ('r', 'fenceguard_rekey', 'AFTER UPDATE',
-         format('REFERENCING OLD TABLE AS changed_rows FOR EACH ROW WHEN (%s)', coalesce(key_changes, 'false')),
+         format('REFERENCING OLD TABLE AS fenceguard_rows FOR EACH ROW WHEN (%s)', coalesce(key_changes, 'false')),
          format('check_row(%s)', arguments)),
         ('p', 'fenceguard_row', 'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW', format('check_row(%s)', arguments)),
         ('r p', 'fenceguard_truncate', 'BEFORE TRUNCATE', 'FOR EACH STATEMENT', 'refuse_truncate()')
@@ -446,7 +442,7 @@ CREATE VIEW fenceguard.protection_trigger AS
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE (NOT t.tgisinternal OR t.tgparentid <> 0)  -- before 15 a partition's clone counts as internal
       AND p.pronamespace = 'fenceguard'::regnamespace
-      AND p.proname IN ('protect_key', 'check_statement', 'check_row', 'refuse_truncate');
+      AND p.proname ~ '^(protect_key|check_statement|check_column_[0-9]+|check_row|refuse_truncate)$';
 
 -- Protects a table: from now on a row of it is written only by a transaction that has claimed the row's resource.
 --   protected  a plain or partitioned table of the caller's (with its partitions)

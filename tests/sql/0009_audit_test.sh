@@ -18,7 +18,7 @@ cleanup() {
 trap cleanup EXIT
 as "$administrator" -c "CREATE ROLE $table_owner LOGIN" -c "CREATE SCHEMA theirs AUTHORIZATION $table_owner" \
   -c "GRANT USAGE ON SCHEMA theirs TO PUBLIC"
-echo "1..52"
+echo 1..56
 
 as "$owner" <<'SQL'
 CREATE TABLE app.account (id int PRIMARY KEY, balance bigint);
@@ -123,15 +123,15 @@ CREATE FUNCTION theirs.spring_json(theirs.trap) RETURNS json LANGUAGE plpgsql AS
 CREATE CAST (theirs.trap AS text) WITH FUNCTION theirs.spring(theirs.trap) AS ASSIGNMENT;
 CREATE CAST (theirs.trap AS json) WITH FUNCTION theirs.spring_json(theirs.trap) AS ASSIGNMENT;
 CREATE TABLE theirs.trapped (id theirs.trap, n int);
-CREATE TRIGGER by_hand AFTER INSERT ON theirs.trapped REFERENCING NEW TABLE AS changed_rows FOR EACH STATEMENT
+CREATE TRIGGER by_hand AFTER INSERT ON theirs.trapped REFERENCING NEW TABLE AS fenceguard_rows FOR EACH STATEMENT
   EXECUTE FUNCTION fenceguard.check_statement('{id}', 'x/', '', 'id', '1');
 CREATE TABLE theirs.trapped_row (LIKE theirs.trapped);
 CREATE TABLE theirs.trapped_last (n int, id theirs.trap);
-CREATE TRIGGER by_hand AFTER INSERT ON theirs.trapped_last REFERENCING NEW TABLE AS changed_rows FOR EACH STATEMENT
+CREATE TRIGGER by_hand AFTER INSERT ON theirs.trapped_last REFERENCING NEW TABLE AS fenceguard_rows FOR EACH STATEMENT
   EXECUTE FUNCTION fenceguard.check_statement('{id}', 'x/', '', 'id', '2');
 CREATE TRIGGER by_hand AFTER INSERT ON theirs.trapped_row FOR EACH ROW EXECUTE FUNCTION fenceguard.check_row('{id}', 'x/', '', 'id', '1');
 CREATE TABLE theirs.injected (id int, "x'||(SELECT 1/0)||'" int);
-CREATE TRIGGER by_hand AFTER INSERT ON theirs.injected REFERENCING NEW TABLE AS changed_rows FOR EACH STATEMENT
+CREATE TRIGGER by_hand AFTER INSERT ON theirs.injected REFERENCING NEW TABLE AS fenceguard_rows FOR EACH STATEMENT
   EXECUTE FUNCTION fenceguard.check_statement('{id}', 'x/', '', 'id) , (SELECT 1/0', '1');
 SQL
 for trapped in trapped trapped_row trapped_last; do
@@ -139,3 +139,20 @@ for trapped in trapped trapped_row trapped_last; do
      "TF002 unguarded write to theirs.$trapped: this transaction has not claimed x/(1)" "user-defined casts do not run with the schema owner's rights ($trapped)"
 done
 matches "$(as "$table_owner" -c "SELECT app.raised('INSERT INTO theirs.injected VALUES (1, 1)')")" "TF002" "nor does SQL in a trigger's arguments"
+
+# Nor does a relation of his own in place of the transition table, under a trigger that has none.
+for check in "check_statement('{id}', 'x/', '', 'id', '1')" "check_column_1('{id}', 'x/', '', 'id', '1')" \
+             "check_column_16('{id}', 'x/', '', 'id', '16')" "check_tokens()"; do
+  matches "$(as "$table_owner" <<SQL
+CREATE FUNCTION theirs.as_whom() RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RAISE EXCEPTION ''code of % ran'', current_user; END';
+CREATE TEMP VIEW fenceguard_rows AS SELECT theirs.as_whom() AS id, theirs.as_whom() AS fencing_token;
+GRANT ALL ON fenceguard_rows TO PUBLIC;
+CREATE TABLE theirs.stage (id int, fencing_token bigint);
+CREATE TRIGGER by_hand AFTER INSERT ON theirs.stage FOR EACH STATEMENT EXECUTE FUNCTION fenceguard.$check;
+SELECT app.raised('INSERT INTO theirs.stage VALUES (1, 1)');
+DROP TABLE theirs.stage;
+DROP VIEW fenceguard_rows;
+DROP FUNCTION theirs.as_whom();
+SQL
+)" "TF002 unguarded write to theirs.stage: a temporary relation bears the name fenceguard_rows" "no code runs with the schema owner's rights in ${check%%(*}"
+done
