@@ -14,6 +14,7 @@ DROP FUNCTION fenceguard.check_statement(), fenceguard.check_column_1(), fencegu
   fenceguard.check_column_16();
 DROP FUNCTION fenceguard.refuse_truncate();
 DROP FUNCTION fenceguard.protect_key();
+DROP FUNCTION fenceguard.column_name(text, text);
 DROP FUNCTION fenceguard.key_texts(text, text[]);
 DROP FUNCTION fenceguard.require_columns(oid, text[], int2[]);
 DROP FUNCTION fenceguard.refuse_write(oid, text);

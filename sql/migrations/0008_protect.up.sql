@@ -132,6 +132,15 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM unnest(names) WITH ORDINALITY AS n(name, position)
 $$;
 
+-- SQL that gives the name of the column at `place` of a table: ........pg.dropped.N........ where it was dropped, NULL where the
+-- table has fewer. By a function of the catalogue, which costs no query; before 14 that raises where there is no such column.
+CREATE FUNCTION fenceguard.column_name(relation text, place text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT format(CASE WHEN current_setting('server_version_num')::int >= 140000
+                     THEN '(pg_identify_object_as_address(''pg_class''::regclass, %s, %s)).object_names[3]'
+                     ELSE '(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = %s AND a.attnum = %s)' END, relation, place)
+$$;
+
 -- The check functions read the key by statements whose plans are kept, where it is among the first columns and none before it was
 -- dropped: an alias list names columns by position, from "~1" on, with NULLs behind those of a table that has fewer. (Those behind
 -- the list keep their own names, which may be those of variables.) Elsewhere they are planned anew, by the columns' names. Not by
@@ -139,8 +148,7 @@ $$;
 
 -- The check functions of a plain table, for the rows of one statement: check_column_1 to check_column_16 where the key is that one
 -- column, check_statement for other keys. They differ in the quick look alone, which is all that a statement pays that writes one
--- row: one expression, because PostgreSQL prepares each anew in every transaction. Columns are looked up by
--- pg_identify_object_as_address(), which needs no query. (has_column_privilege() tells dropped columns only from 14 on.)
+-- row: one expression, because PostgreSQL prepares each anew in every transaction.
 DO $migration$
 DECLARE
   definition constant text := $function$
@@ -183,7 +191,6 @@ BEGIN
 END $body$ $function$;
   claimed constant text := '(SELECT f.claimed_xid = pg_current_xact_id_if_assigned() AND f.claimed_at = now() '
     'FROM fenceguard.fence AS f WHERE f.resource = t.name)';
-  column_name constant text := '(pg_identify_object_as_address(''pg_class''::regclass, TG_RELID, %s)).object_names[3]';
   one_row constant text := '(SELECT count(*) = 1 AND bool_and(<claimed>) FROM (SELECT <resource> FROM '
     '(SELECT *%s FROM fenceguard_rows) AS r(%s) LIMIT 2) AS t(name))';
   text_of constant text := 'CASE WHEN "~%1$s" IS NOT NULL THEN format(''%%s'', "~%1$s") END';
@@ -194,8 +201,8 @@ BEGIN
   FOR place IN 1 .. 16 LOOP
     names := (SELECT string_agg(format('"~%s"', i), ', ') FROM generate_series(1, place) AS i);
     quick := replace(format(one_row, repeat(', NULL', place - 1), names), '<resource>', 'TG_ARGV[1] || ' || format(text_of, place) || ' || TG_ARGV[2]')
-      || ' AND ' || format(column_name, place) || ' = TG_ARGV[3]'
-      || coalesce((SELECT string_agg(' AND ' || format(column_name, i) || ' NOT LIKE ' || dropped, '')
+      || ' AND ' || fenceguard.column_name('TG_RELID', place::text) || ' = TG_ARGV[3]'
+      || coalesce((SELECT string_agg(' AND ' || fenceguard.column_name('TG_RELID', i::text) || ' NOT LIKE ' || dropped, '')
                      FROM generate_series(1, place - 1) AS i), '');
     EXECUTE replace(replace(replace(definition, '<name>', 'check_column_' || place), '<quick>', quick), '<claimed>', claimed);
   END LOOP;
@@ -203,8 +210,8 @@ BEGIN
   names := (SELECT string_agg(format('"~%s"', i), ', ') FROM generate_series(1, 8) AS i);
   quick := 'NOT EXISTS (SELECT FROM unnest(TG_ARGV[(TG_NARGS - 2) / 3 + 2 : (TG_NARGS - 2) / 3 * 2 + 1], '
                                           'TG_ARGV[(TG_NARGS - 2) / 3 * 2 + 2 :]) AS k(name, place) '
-      'WHERE k.place::int > 8 OR ' || format(column_name, 'k.place::int') || ' IS DISTINCT FROM k.name OR EXISTS ('
-        'SELECT FROM generate_series(1, k.place::int - 1) AS i WHERE ' || format(column_name, 'i') || ' LIKE ' || dropped || ')) AND '
+      'WHERE k.place::int > 8 OR ' || fenceguard.column_name('TG_RELID', 'k.place::int') || ' IS DISTINCT FROM k.name OR EXISTS ('
+        'SELECT FROM generate_series(1, k.place::int - 1) AS i WHERE ' || fenceguard.column_name('TG_RELID', 'i') || ' LIKE ' || dropped || ')) AND '
     || replace(format(one_row, repeat(', NULL', 7), names), '<resource>',
       'fenceguard.resource_name(TG_ARGV[1 : (TG_NARGS + 1) / 3], ARRAY('
         'SELECT CASE k.place ' || (SELECT string_agg(format('WHEN ''%s'' THEN ', i) || format(text_of, i), ' ')
@@ -215,8 +222,11 @@ END $migration$;
 
 -- One row: of a partition, or of a plain table where its key has changed. A partition can have its columns in another order
 -- than its root, whose numbers the arguments give.
+DO $migration$
+DECLARE
+  definition constant text := $function$
 CREATE FUNCTION fenceguard.check_row() RETURNS trigger
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $body$
 #variable_conflict use_variable
 DECLARE
   width int := (TG_NARGS - 2) / 3;
@@ -232,15 +242,12 @@ DECLARE
 BEGIN
   FOR i IN width + 2 .. 2 * width + 1 LOOP
     place := TG_ARGV[i + width];
-    name := '.' || quote_ident(TG_ARGV[i]);
-    in_place := in_place AND name = right((pg_identify_object('pg_class'::regclass, root, place)).identity, length(name));
-    in_front := in_front AND in_place AND (root = TG_RELID
-      OR name = right((pg_identify_object('pg_class'::regclass, TG_RELID, place)).identity, length(name)));
+    in_place := in_place AND TG_ARGV[i] = <name in root>;
+    in_front := in_front AND in_place AND (root = TG_RELID OR TG_ARGV[i] = <name>);
     in_front := in_front AND place <= 8;
     CONTINUE WHEN in_front IS NOT TRUE;
     FOR earlier IN 1 .. place - 1 LOOP
-      in_front := in_front
-        AND right((pg_identify_object('pg_class'::regclass, TG_RELID, earlier)).identity, 9) <> '........"';
+      in_front := in_front AND <name of an earlier> NOT LIKE '........pg.dropped.%';
     END LOOP;
     CONTINUE WHEN in_front IS NOT TRUE;
     SELECT
@@ -303,7 +310,12 @@ BEGIN
     END IF;
   END IF;
   RETURN NULL;
-END $$;
+END $body$ $function$;
+BEGIN
+  EXECUTE replace(replace(replace(definition, '<name in root>', fenceguard.column_name('root', 'place')),
+                          '<name>', fenceguard.column_name('TG_RELID', 'place')),
+                  '<name of an earlier>', fenceguard.column_name('TG_RELID', 'earlier'));
+END $migration$;
 
 -- Binds the key's columns; what counts is its arguments and its column list.
 CREATE FUNCTION fenceguard.protect_key() RETURNS trigger
