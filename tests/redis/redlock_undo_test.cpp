@@ -87,13 +87,13 @@ TEST_CASE("partial quorum left behind: a server that answers too late gives back
 TEST_CASE("key left by a timed-out acquire: every server gives it back once it answers") {
   quorum servers;
   counted_tokens tokens;
-  auto const store = servers.open(tokens, {.relayed = true, .command_timeout = 3s});
+  auto const store = servers.open(tokens, {.relayed = true, .command_timeout = 20s});
   auto const warm = new_holder();
   token_of(try_acquire(*store, "account/0", warm));
   REQUIRE(eventually([&] { return servers.copies("account/0") == 5; }));
   for (std::size_t i : {0U, 1U, 2U}) servers.relay(i).stall(direction::to_client);
   backend::acquire_answer answer = backend::busy{};
-  std::thread caller{[&] { answer = try_acquire(*store, "account/1", new_holder(), 1h, 1s); }};
+  std::thread caller{[&] { answer = try_acquire(*store, "account/1", new_holder(), 1h, 6s); }};
   CHECK(eventually([&] { return servers.copies("account/1") == 5; }));
   caller.join();
   INFO(describe(answer));
