@@ -3,6 +3,8 @@
 #include <array>
 #include <string_view>
 
+#include "redis/rights.hpp"
+
 namespace fenceguard::redis {
 namespace {
 
@@ -11,11 +13,6 @@ struct known_code {
   refusal kind;
   std::string_view remedy;
 };
-
-constexpr std::string_view rights =
-    " (the user needs +evalsha +eval +get +set +del +hdel +hmget +hset +hincrby +pttl +pexpire "
-    "+time on the keys of the store's prefix, +info for blocks of tokens, and +asking and "
-    "+cluster|slots in a cluster)";
 
 // All of these are said before the refused command has written anything, and the scripts write what
 // grants a lease last.
@@ -35,13 +32,22 @@ constexpr std::array known_codes{
     known_code{"ASK", refusal::not_applied, ""},
     known_code{"CROSSSLOT", refusal::misconfigured, ""},
     known_code{"WRONGTYPE", refusal::misconfigured, " (another program uses this key)"},
-    known_code{"NOPERM", refusal::misconfigured, rights},
+    known_code{"NOPERM", refusal::misconfigured, {}},
     known_code{"NOAUTH", refusal::misconfigured, " (the URL has no password)"},
     known_code{"WRONGPASS", refusal::misconfigured, ""},
 };
 
 bool within(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
+}
+
+std::string all_rights() {
+  std::string text{" (what the user needs, with the store's prefix for its keys and channels: "};
+  text += needed_patterns("<prefix>");
+  for (auto const& some : needed_rights) {
+    text += ", for " + std::string{some.needed_for} + ' ' + std::string{some.rules};
+  }
+  return text + ')';
 }
 
 // How the code of a script's error stands in the text of an ERR.
@@ -100,11 +106,15 @@ server_error judge(result const& from, std::string_view operation) {
   auto const text = from.answer.text();
   server_error verdict{refusal::unknown,
                        std::string{operation} + ": the server refused: " + std::string{text}};
-  if (auto const* known = find_code(text, from.answer.error_code())) {
-    verdict.kind = known->kind;
-    verdict.message += known->remedy;
-  }
+  if (auto const* known = find_code(text, from.answer.error_code())) verdict.kind = known->kind;
+  verdict.message += remedy(from.answer);
   return verdict;
+}
+
+std::string remedy(reply_view answer) {
+  auto const* const known = find_code(answer.text(), answer.error_code());
+  if (known == nullptr) return {};
+  return known->code == "NOPERM" ? all_rights() : std::string{known->remedy};
 }
 
 }  // namespace fenceguard::redis

@@ -30,4 +30,7 @@ struct server_error {
 /// (`ERR Error running script (...): @user_script: 27: -OOM ...`). Both are found.
 [[nodiscard]] server_error judge(result const& from, std::string_view operation);
 
+/// What mends the refusal that this error reply is, in brackets; empty where nothing is known.
+[[nodiscard]] std::string remedy(reply_view answer);
+
 }  // namespace fenceguard::redis

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "redis/login.hpp"
+#include "redis/server_error.hpp"
 #include "redis/wire.hpp"
 
 namespace fenceguard::redis {
@@ -74,7 +75,8 @@ auto subscription::exchange(events const& told) -> fault {
 
 auto subscription::take(reply_view what, events const& told) -> fault {
   if (what.is_error()) {
-    return {server().to_string() + " refused SUBSCRIBE: " + std::string{what.text()}, true};
+    return {server().to_string() + " refused SUBSCRIBE: " + std::string{what.text()} + remedy(what),
+            true};
   }
   auto const kind = what[0].text();
   auto const known = names_.find(std::string{what[1].text()});
