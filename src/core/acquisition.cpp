@@ -19,20 +19,10 @@ std::optional<lease> acquisition::run() {
   return request_.wait > request_.wait.zero() ? run_in_line() : run_once();
 }
 
-std::optional<lease> acquisition::run_once() {
-  for (;;) {
-    auto const what = ask();
-    if (what != answer::again) return conclude(what);
-    // Neither granted nor busy yet: the one try may take as long as a command may.
-    auto const give_up_at = started_ + engine_.settings_.command_timeout;
-    if (engine_.now() + hint_ >= give_up_at) return conclude(what);
-    if (!pause(hint_)) return give_up();
-  }
-}
+std::optional<lease> acquisition::run_once() { return conclude(await_tokens(ask())); }
 
 std::optional<lease> acquisition::run_in_line() {
   auto const wait_end = started_ + request_.wait;
-  auto const tokens_end = std::max(wait_end, started_ + engine_.settings_.command_timeout);
   auto last = answer::busy;
   bool const ask_first = !engine_.queue_.has_line(request_.resource);
   if (ask_first) {
@@ -42,21 +32,32 @@ std::optional<lease> acquisition::run_in_line() {
   wait_queue::place mine{engine_.queue_, request_.resource, request_.stop, ask_first};
   if (ask_first) note(mine, last);
   for (;;) {
-    auto const turn = mine.await(last == answer::again ? tokens_end : wait_end);
+    auto const turn = mine.await(wait_end);
     if (turn == wait_queue::place::turn::stopped) return give_up();
-    bool const time_over = turn == wait_queue::place::turn::time_over;
-    // Nobody is told "busy" on no other ground than that the head of the line waits for an answer.
-    if (!time_over || (attempts_ == 0 && !mine.answered())) {
-      last = ask();
-      note(mine, last);
-      if (last == answer::granted || last == answer::cancelled) return conclude(last);
-    }
-    if (time_over) {
-      failure_ = mine.failure();
-      if (last != answer::again) last = failure_.empty() ? answer::busy : answer::failed;
-      return conclude(last);
-    }
+    if (turn == wait_queue::place::turn::time_over) break;
+    last = ask();
+    note(mine, last);
+    if (last == answer::granted || last == answer::cancelled) return conclude(last);
   }
+  // Nobody is told "busy" on no other ground than that the head of the line waits for an answer, or
+  // that tokens were being fetched.
+  auto const attempts = attempts_;
+  if (attempts_ == 0 && !mine.answered()) last = ask();
+  if (!mine.answered()) last = await_tokens(last);
+  if (attempts_ != attempts) note(mine, last);
+  if (last == answer::granted || last == answer::cancelled) return conclude(last);
+  if (last == answer::again && !mine.answered()) return conclude(last);
+  failure_ = mine.failure();
+  return conclude(failure_.empty() ? answer::busy : answer::failed);
+}
+
+acquisition::answer acquisition::await_tokens(answer last) {
+  auto const give_up_at = started_ + engine_.settings_.command_timeout;
+  while (last == answer::again && engine_.now() + hint_ < give_up_at) {
+    if (!pause(hint_)) return answer::cancelled;
+    last = ask();
+  }
+  return last;
 }
 
 void acquisition::note(wait_queue::place& mine, answer what) {

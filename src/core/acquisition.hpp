@@ -27,6 +27,9 @@ class acquisition {
 
   /// One try, with a holder of its own: an earlier one without an answer may yet be applied.
   [[nodiscard]] answer ask();
+  /// Asks on while the answer is neither granted nor busy because another caller is fetching
+  /// tokens: one try may take as long as a command may.
+  [[nodiscard]] answer await_tokens(answer last);
   [[nodiscard]] answer received(std::string const& holder, lease_backend::granted const& grant,
                                 std::chrono::milliseconds ttl);
   [[nodiscard]] answer unanswered(std::string const& holder, time_point deadline,

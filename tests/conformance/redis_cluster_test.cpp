@@ -103,9 +103,9 @@ redirections run_over(redis_cluster& cluster, layout& guard, token_mode mode) {
   return seen;
 }
 
-// Moves every partition's slot on and on. Each step lasts a little: a node writes its layout to
-// disk before it goes on, and moves without a pause would be a test of the disk. The nodes are
-// stopped between moves only; stops in the middle of one are what the half-moved slots are for.
+// Moves every partition's slot on and on; the nodes may be stopped in the middle of a move. Each
+// step lasts a little: a node writes its layout to disk before it goes on, and moves without a
+// pause would be a test of the disk.
 class mover {
  public:
   mover(redis_cluster& cluster, layout& guard) : cluster_{cluster}, guard_{guard} {}
@@ -133,19 +133,28 @@ class mover {
     }
   }
   void move(int slot) {
-    auto const held = guard_.hold();
-    auto const from = cluster_.owner_of(slot);
-    auto const to = (from + 1) % redis_cluster::primaries;
-    cluster_.begin_move(slot, from, to);
-    last();
-    cluster_.move_keys(slot, from, to);
-    last();
-    cluster_.end_move(slot, to);
+    std::size_t from = 0;
+    std::size_t to = 0;
+    step([&] {
+      from = cluster_.owner_of(slot);
+      to = (from + 1) % redis_cluster::primaries;
+      cluster_.begin_move(slot, from, to);
+    });
+    step([&] { cluster_.move_keys(slot, from, to); });
+    step([&] { cluster_.end_move(slot, to); });
     ++moves_;
+  }
+  template <class Step>
+  void step(Step const& what) {
+    {
+      auto const held = guard_.hold();
+      what();
+    }
+    last();
   }
   bool last() {
     std::unique_lock held{mutex_};
-    return stopped_.wait_for(held, 15ms, [&] { return over_; });
+    return stopped_.wait_for(held, 3ms, [&] { return over_; });
   }
 
   redis_cluster& cluster_;

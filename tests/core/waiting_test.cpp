@@ -214,6 +214,26 @@ TEST_CASE("a head of the line that leaves passes its turn on") {
   CHECK(second.has_value());
 }
 
+TEST_CASE("a wait that ends while tokens are being fetched goes on as long as one command may") {
+  scripted_world world;
+  std::atomic<int> asked{0};
+  std::atomic<bool> go_on{false};
+  world.acts->on_acquire([&](backend::attempt const& what) -> backend::acquire_answer {
+    auto const number = ++asked;
+    if (number == 1) return backend::busy{1ms};
+    if (number == 2) CHECK(eventually([&] { return go_on.load(); }));  // the head of the line
+    if (number < 6) return backend::again{5ms};
+    return world.memory->try_acquire(what);
+  });
+  std::thread head{
+      [&] { static_cast<void>(world.store->acquire({.resource = "a", .wait = 30s})); }};
+  CHECK(eventually([&] { return asked == 2; }));
+  CHECK(world.store->acquire({.resource = "a", .wait = 5ms}).has_value());
+  CHECK(asked == 6);
+  go_on = true;
+  head.join();
+}
+
 TEST_CASE("when the head of the line fails, the next one asks at once") {
   fg::testing::manual_clock clock;
   scripted_world world{{.clock = &clock}};
