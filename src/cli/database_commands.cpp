@@ -64,7 +64,8 @@ int forget(session& with, std::string const& age, int batch) {
   db.require_schema();
   return print_rows(with,
                     db.exec("SELECT fenceguard.forget_fences($1::interval, $2) AS fences,"
-                            " fenceguard.forget_keys($1::interval, $2) AS stored_answers",
+                            " fenceguard.forget_keys($1::interval, $2) AS stored_answers,"
+                            " fenceguard.forget_leases($1::interval, $2) AS leases",
                             {age, batch}),
                     "");
 }
@@ -116,7 +117,8 @@ void add_operations(CLI::App& program, session& with) {
     with.chosen = [&with, resource, below] { return evict(with, *resource, *below); };
   });
 
-  auto* const forgetting = program.add_subcommand("forget", "Delete old fences and stored answers");
+  auto* const forgetting = program.add_subcommand(
+      "forget", "Delete old fences, stored answers and rows of ended leases");
   auto const age = std::make_shared<std::string>("30 days");
   auto const batch = std::make_shared<int>(10'000);
   forgetting->add_option("--older-than", *age, "A PostgreSQL interval")->capture_default_str();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/command_line.hpp"
+#include "cli/database.hpp"
 #include "cli/lease_servers.hpp"
 #include "redis/lease_listing.hpp"
 
@@ -19,6 +20,7 @@ using std::chrono::duration_cast;
 using std::chrono::system_clock;
 
 struct leases_options {
+  std::string store{};  ///< Empty: Redis where a URL is given for it, else PostgreSQL.
   std::string prefix = "fenceguard";
   double watch_s = 0;
   int rounds = 0;  ///< 0: until the program is ended.
@@ -51,7 +53,8 @@ void add_row(report& to, redis::listed_lease const& one, system_clock::time_poin
           {"label", one.held.label}});
 }
 
-int show(session& with, leases_options const& options) {
+std::vector<redis::listed_lease> leases_in_redis(session const& with,
+                                                 leases_options const& options) {
   if (with.redis_url.empty()) {
     throw invalid_request{"leases: give the servers with --redis-url or FENCEGUARD_REDIS_URL"};
   }
@@ -64,9 +67,32 @@ int show(session& with, leases_options const& options) {
   }
   std::sort(all.begin(), all.end(),
             [](auto const& a, auto const& b) { return a.resource < b.resource; });
+  return all;
+}
+
+// The leases of postgres::lease_store, with the times of the database.
+void list_leases_in_postgres(session const& with, report& rows) {
+  database db{with.database_url};
+  db.require_schema();
+  add_rows(
+      rows,
+      db.exec("SELECT resource, holder, token,"
+              " to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS since,"
+              " (extract(epoch FROM clock_timestamp() - since) * 1000)::bigint AS held_ms,"
+              " remaining_ms, label FROM fenceguard.live_leases() ORDER BY resource"));
+}
+
+int show(session& with, leases_options const& options) {
+  bool const in_redis =
+      options.store == "redis" || (options.store.empty() && !with.redis_url.empty());
   report rows;
-  auto const now = system_clock::now();
-  for (auto const& one : all) add_row(rows, one, now);
+  if (in_redis) {
+    auto const all = leases_in_redis(with, options);
+    auto const now = system_clock::now();
+    for (auto const& one : all) add_row(rows, one, now);
+  } else {
+    list_leases_in_postgres(with, rows);
+  }
   rows.print(*with.text_out, with.json, "Nobody holds a lease.");
   with.text_out->flush();
   return done;
@@ -86,9 +112,14 @@ int watch(session& with, leases_options const& options) {
 
 void add_lease_commands(CLI::App& program, session& with) {
   auto* const command =
-      program.add_subcommand("leases", "Show who holds which lease in Redis, since when, how long");
+      program.add_subcommand("leases", "Show who holds which lease, since when, how long");
   auto const options = std::make_shared<leases_options>();
-  command->add_option("--prefix", options->prefix, "The store's prefix")->capture_default_str();
+  command
+      ->add_option("--store", options->store,
+                   "redis or postgres (default: redis where its URL is given)")
+      ->check(CLI::IsMember({"redis", "postgres"}));
+  command->add_option("--prefix", options->prefix, "The prefix of the store in Redis")
+      ->capture_default_str();
   command
       ->add_option("--watch", options->watch_s, "Show them again every so many seconds (default 1)")
       ->expected(0, 1)

@@ -147,16 +147,24 @@ TEST_CASE("evict: a prepared transaction cannot be ended, is named, and the exit
   server().query("ROLLBACK PREPARED 'left-behind'", db.name);
 }
 
-TEST_CASE("forget deletes old fences") {
+TEST_CASE("forget deletes old fences, and rows of leases that have ended") {
   auto const db = account_database();
+  server().query(
+      "INSERT INTO fenceguard.lease (resource, holder, since, expires_at, label) VALUES"
+      " ('over', 'h', now() - interval '3 h', now() - interval '2 h', ''),"
+      " ('held', 'h', now(), now() + interval '2 h', '')",
+      db.name);
   auto const token = server().value("SELECT fenceguard.reserve_tokens(1)", db.name);
   server().query("SELECT fenceguard.claim('account/42', " + token + ", 'holder-a')", db.name);
   auto const kept = json::parse(
       run_program({"forget", "--older-than", "1 day", "--json", "--database-url", db.url}).out);
   CHECK(kept[0]["fences"] == 0);
+  CHECK(kept[0]["leases"] == 0);
   auto const gone = json::parse(
       run_program({"forget", "--older-than", "0 s", "--json", "--database-url", db.url}).out);
   CHECK(gone[0]["fences"] == 1);
+  CHECK(gone[0]["leases"] == 1);
+  CHECK(server().value("SELECT resource FROM fenceguard.lease", db.name) == "held");
 }
 
 TEST_CASE("forget: what is no interval is refused and deletes nothing; a batch of none is misuse") {
