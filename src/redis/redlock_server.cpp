@@ -18,8 +18,6 @@ using std::chrono::milliseconds;
 constexpr unsigned most_late = 4;
 constexpr std::size_t longest_message = 2'048;  // calls
 constexpr std::size_t leftovers_at_once = 512;
-// Beyond it nothing more is remembered for a server: what it holds runs out with its ttl.
-constexpr std::size_t most_leftovers = 50'000;
 constexpr milliseconds first_pause{10};
 constexpr milliseconds longest_pause{500};
 constexpr milliseconds longest_absence{100};
@@ -373,7 +371,7 @@ bool redlock_server::settle_release(leftover what, redlock_vote const& said) {
 
 void redlock_server::keep(leftover what, time_point due) {
   if (what.expires <= due) return;
-  if (leftovers_.size() >= most_leftovers) {
+  if (leftovers_.size() >= how_.most_leftovers) {
     if (!std::exchange(too_many_told_, true)) {
       tell(link_.server().to_string() +
            ": more is to be given back than is remembered; the rest "

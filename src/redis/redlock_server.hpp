@@ -39,6 +39,9 @@ class redlock_server {
     connection_options link;
     std::size_t number;  ///< Its place in the ballots.
     fenceguard::observer* observer = nullptr;
+    /// How many leases are remembered that are still to be given back. What is beyond runs out with
+    /// its ttl, and the observer is told of it once.
+    std::size_t most_leftovers = 50'000;
   };
 
   /// Does not connect. Throws invalid_request where the options cannot be served.

@@ -123,6 +123,37 @@ TEST_CASE("a server that lags gets a hold and its release in one message, and no
   CHECK(eventually([&] { return server.command({"DBSIZE"}).integer == 0; }));
 }
 
+TEST_CASE("no more is remembered for a server that hangs than the bound allows") {
+  test_servers::redis_server server;
+  test_servers::relay relay{server.port()};
+  event_log log;
+  redlock_server asked{
+      {.link = link_to(relay.port(), 300ms), .number = 0, .observer = &log, .most_leftovers = 3}};
+  std::vector<std::string> holders;
+  for (int i = 0; i < 10; ++i) {
+    holders.push_back(new_holder());
+    REQUIRE(yes(ask(asked, redlock_request::hold, holders.back())));
+  }
+  relay.swallow(direction::to_server);
+  std::vector<ballot> all;
+  for (auto const& one : holders) all.push_back(ask(asked, redlock_request::release, one, 200ms));
+  for (auto const& one : all) REQUIRE(one->sleep(in(60s)));
+  auto const told = [&] {
+    int count = 0;
+    for (auto const& text : log.errors()) count += text.find("than is remembered") != text.npos;
+    return count;
+  };
+  REQUIRE(eventually([&] { return told() == 1; }));
+  relay.flow();
+  CHECK(eventually([&] { return server.command({"DBSIZE"}).integer == 7; }));
+  // Once the server answers, nothing more is given back, and nothing more is told.
+  auto const next = new_holder();
+  CHECK(eventually([&] { return yes(ask(asked, redlock_request::hold, next)); }));
+  CHECK(yes(ask(asked, redlock_request::release, next)));
+  CHECK(server.command({"DBSIZE"}).integer == 7);
+  CHECK(told() == 1);
+}
+
 TEST_CASE("a server that refuses is told of, once, though the quorum does without it") {
   quorum servers;
   counted_tokens tokens;
