@@ -2,7 +2,7 @@
 # see the same targets:
 #   fenceguard_dependency::libpqxx   libpqxx 6.4 has a pkg-config file only, 7.10 and later a CMake package too
 #   fenceguard_dependency::hiredis   hiredis 0.14 likewise; 1.x has both
-#   fenceguard_dependency::hiredis_ssl   only where hiredis was built with TLS (1.0 and later)
+#   fenceguard_dependency::openssl   where FENCEGUARD_TLS is on
 include(CMakeFindDependencyMacro)
 
 # Makes fenceguard_dependency::<name> from pkg-config's <name>, or else from the CMake package
@@ -48,7 +48,9 @@ macro(fenceguard_find_dependencies)
       find_dependency(nlohmann_json)
     elseif(fenceguard_component_name STREQUAL "redis")
       fenceguard_find_library(hiredis 0.14 hiredis hiredis::hiredis)
-      fenceguard_find_library(hiredis_ssl 1.0 hiredis_ssl hiredis::hiredis_ssl OPTIONAL)
+      if(FENCEGUARD_TLS)
+        fenceguard_find_library(openssl 1.1.1 OpenSSL OpenSSL::SSL)
+      endif()
     elseif(fenceguard_component_name STREQUAL "postgres")
       fenceguard_find_library(libpqxx 6.4 libpqxx libpqxx::pqxx)
     elseif(fenceguard_component_name STREQUAL "prometheus")

@@ -76,7 +76,7 @@ findings check_sentinels(redis::url const& parsed, std::string const& url, exami
     redis::connection_options options;
     options.server = one;
     options.login = parsed.sentinel_login;
-    options.tls = parsed.tls;
+    if (parsed.tls) options.tls = std::make_shared<redis::tls_context>(parsed.files);
     redis::connection sentinel{options};
     check_sentinel(sentinel, parsed.service, found, primaries);
   }

@@ -112,15 +112,12 @@ connection_options connection_options::from_url(url const& from) {
   options.server = from.addresses.front();
   options.login = from.login;
   options.database = from.database;
-  options.tls = from.tls;
+  if (from.tls) options.tls = std::make_shared<tls_context>(from.files);
   return options;
 }
 
 connection::connection(connection_options options)
     : options_{std::move(options)}, process_{::getpid()} {
-  if (options_.tls) {
-    throw invalid_request{"rediss:// (TLS) is not supported by this build of fenceguard"};
-  }
   if (options_.connect_timeout <= 0ms || options_.silence_limit <= 0ms ||
       options_.longest_batch == 0) {
     throw invalid_request{
@@ -263,7 +260,7 @@ bool connection::make_connection(guard& held, waiter& me, wake_list& wakes, time
   bool mine_alone = false;
   std::string error;
   try {
-    made->peer = socket::connect(options_.server, names_, bound);
+    made->peer = socket::connect(options_.server, names_, bound, options_.tls.get());
     log_in(made->peer, made->parser, options_, bound);
   } catch (unreachable const& e) {
     why = failure::unreachable;
@@ -410,7 +407,8 @@ void connection::exchange(guard& held, waiter& me, wake_list& wakes) {
   } else if (parsed == reply_parser::state::broken) {
     drop(failure::protocol, server() + ": " + with.parser.error(), wakes);
   } else if (status == socket::status::closed && !closed_) {
-    drop(failure::disconnected, server() + " closed the connection", wakes);
+    drop(failure::disconnected, server() + " closed the connection" + with.peer.why_closed(),
+         wakes);
   } else if (arrived > 0 && under_way() > 0) {
     progress_ = clock::now();
   }

@@ -14,6 +14,7 @@
 
 #include "redis/reply.hpp"
 #include "redis/socket.hpp"
+#include "redis/tls.hpp"
 #include "redis/url.hpp"
 #include "redis/wire.hpp"
 
@@ -54,7 +55,7 @@ struct connection_options {
   address server;
   credentials login;
   int database = 0;
-  bool tls = false;  ///< Throws invalid_request: hiredis' parser is all that is used of it.
+  std::shared_ptr<tls_context const> tls{};  ///< Null: none.
 
   /// One attempt to connect and log in takes at most this, and never longer than the deadline of
   /// the command that needs it.
@@ -64,7 +65,8 @@ struct connection_options {
   std::chrono::milliseconds silence_limit{1000};
   std::size_t longest_batch = 512;  ///< Commands sent at once.
 
-  /// The server that a URL of kind standalone names; throws invalid_request for another kind.
+  /// The server that a URL of kind standalone names; throws invalid_request for another kind, and
+  /// what tls_context throws.
   [[nodiscard]] static connection_options from_url(url const& from);
 };
 

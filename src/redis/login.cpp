@@ -83,7 +83,7 @@ void log_in(socket& peer, reply_parser& parser, connection_options const& option
       throw unreachable{server + " does not answer as Redis does: " + parser.error(), false};
     }
     if (answered < said.verbs.size() && status == socket::status::closed) {
-      throw unreachable{server + " closed the connection during login", false};
+      throw unreachable{server + " closed the connection during login" + peer.why_closed(), false};
     }
   }
 }

@@ -12,9 +12,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "redis/tls.hpp"
 
 namespace fenceguard::redis {
 namespace {
@@ -27,6 +30,9 @@ constexpr std::chrono::microseconds receive_tick = 20ms;
 
 // Connecting is waited for in pieces, because another thread may cancel it.
 constexpr std::chrono::nanoseconds longest_connecting_poll = 20ms;
+
+// Taken from the kernel at once where there is TLS: a record of the longest kind.
+constexpr std::size_t most_ciphertext = 17 * 1024;
 
 std::string reason(int number) { return std::generic_category().message(number); }
 
@@ -121,9 +127,118 @@ socket connect_to(std::string const& name, connect_bound const& bound, int& faul
   return result;
 }
 
+socket::status send_plain(int fd, std::string_view bytes, std::size_t& sent) noexcept {
+  while (sent < bytes.size()) {
+    auto const count =
+        ::send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count > 0) {
+      sent += static_cast<std::size_t>(count);
+    } else if (count < 0 && would_block()) {
+      return socket::status::blocked;
+    } else if (count == 0 || errno != EINTR) {
+      return socket::status::closed;
+    }
+  }
+  return socket::status::ok;
+}
+
+socket::status receive_plain_arrived(int fd, char* bytes, std::size_t size,
+                                     std::size_t& received) noexcept {
+  for (;;) {
+    auto const count = ::recv(fd, bytes, size, MSG_DONTWAIT);
+    if (count > 0) {
+      received = static_cast<std::size_t>(count);
+      return socket::status::ok;
+    }
+    if (count < 0 && errno == EINTR) continue;
+    return count < 0 && would_block() ? socket::status::blocked : socket::status::closed;
+  }
+}
+
+socket::status receive_plain(int fd, char* bytes, std::size_t size, std::size_t& received,
+                             bool writable, time_point until) noexcept {
+  auto const left = until - boottime::now();
+  if (writable || left <= 2 * receive_tick) {
+    short const events = static_cast<short>(writable ? POLLIN | POLLOUT : POLLIN);
+    auto const ready =
+        poll_once(fd, events, std::min<std::chrono::nanoseconds>(left, 2 * receive_tick));
+    if (ready == 0) return socket::status::blocked;
+    if (ready == POLLOUT) return socket::status::ok;
+    return receive_plain_arrived(fd, bytes, size, received);
+  }
+  auto const count = ::recv(fd, bytes, size, 0);
+  if (count > 0) {
+    received = static_cast<std::size_t>(count);
+    return socket::status::ok;
+  }
+  return count < 0 && (would_block() || errno == EINTR) ? socket::status::blocked
+                                                        : socket::status::closed;
+}
+
 }  // namespace
 
-socket socket::connect(address const& to, resolver& names, connect_bound const& bound) {
+// What stands between the two ends where there is TLS. One thread may send while another receives,
+// and both change the session.
+struct socket::encryption {
+  encryption(tls_context const& shared, std::string const& host) : session{shared, host} {}
+
+  std::mutex mutex;
+  tls_session session;
+  std::size_t record = 0;  // how many of the caller's bytes are in what is being sent
+
+  status flush(int fd) noexcept;
+  status read(char* bytes, std::size_t size, std::size_t& received) noexcept;
+  void take(std::string_view received) noexcept;
+  status send(int fd, std::string_view bytes, std::size_t& sent) noexcept;
+};
+
+socket::status socket::encryption::flush(int fd) noexcept {
+  for (auto left = session.outgoing(); !left.empty(); left = session.outgoing()) {
+    std::size_t sent = 0;
+    auto const reached = send_plain(fd, left, sent);
+    session.sent(sent);
+    if (reached != status::ok) return reached;
+  }
+  return status::ok;
+}
+
+socket::status socket::encryption::send(int fd, std::string_view bytes,
+                                        std::size_t& sent) noexcept {
+  std::lock_guard const held{mutex};
+  for (;;) {
+    if (auto const reached = flush(fd); reached != status::ok) return reached;
+    sent += std::exchange(record, 0);
+    if (sent == bytes.size()) return status::ok;
+    record = session.write(bytes.substr(sent));
+    if (record == 0) return status::closed;
+  }
+}
+
+// What the session has of the peer's words.
+socket::status socket::encryption::read(char* bytes, std::size_t size,
+                                        std::size_t& received) noexcept {
+  std::lock_guard const held{mutex};
+  switch (session.read(bytes, size, received)) {
+    case tls_session::state::ok:
+      return status::ok;
+    case tls_session::state::incomplete:
+      return status::blocked;
+    case tls_session::state::over:
+      break;
+  }
+  return status::closed;
+}
+
+void socket::encryption::take(std::string_view received) noexcept {
+  std::lock_guard const held{mutex};
+  session.take(received);
+}
+
+socket::socket(int fd) noexcept : fd_{fd} {}
+socket::socket() noexcept = default;
+
+socket socket::connect(address const& to, resolver& names, connect_bound const& bound,
+                       tls_context const* tls) {
   auto const candidates = to.path.empty() ? names.resolve(to.host, to.port, bound)
                                           : std::vector<std::string>{unix_name(to.path)};
   int fault = ETIMEDOUT;
@@ -132,7 +247,10 @@ socket socket::connect(address const& to, resolver& names, connect_bound const& 
     auto const now = boottime::now();
     auto const share = (bound.until - now) / static_cast<int>(candidates.size() - i);
     auto result = connect_to(candidates[i], {now + share, bound.cancelled}, fault);
-    if (result) return result;
+    if (result) {
+      if (tls != nullptr) result.encrypt(*tls, to, bound);
+      return result;
+    }
     if (bound.cancelled) throw unreachable{"the connection was shut down", false};
   }
   if (fault == ETIMEDOUT && boottime::now() >= bound.until) {
@@ -141,12 +259,42 @@ socket socket::connect(address const& to, resolver& names, connect_bound const& 
   throw unreachable{"connecting to " + to.to_string() + ": " + reason(fault), false};
 }
 
-socket::socket(socket&& other) noexcept : fd_{std::exchange(other.fd_, -1)} {}
+void socket::encrypt(tls_context const& shared, address const& to, connect_bound const& bound) {
+  encryption_ = std::make_unique<encryption>(shared, to.host);
+  auto& session = encryption_->session;
+  for (;;) {
+    auto const reached = session.shake_hands();
+    // What is said at the end, an alert, is sent as well.
+    auto const flushed = encryption_->flush(fd_);
+    if (reached == tls_session::state::over) {
+      throw unreachable{"connecting to " + to.to_string() + ": " + session.error(), false};
+    }
+    if (reached == tls_session::state::ok && flushed == status::ok) return;
+    if (bound.cancelled) throw unreachable{"the connection was shut down", false};
+    auto const left = bound.until - boottime::now();
+    if (left <= 0ns) {
+      throw unreachable{
+          "the TLS handshake with " + to.to_string() + " took too long (does it speak TLS?)", true};
+    }
+    poll_once(fd_, flushed == status::blocked ? POLLIN | POLLOUT : POLLIN,
+              std::min<std::chrono::nanoseconds>(left, longest_connecting_poll));
+    std::array<char, most_ciphertext> bytes;
+    std::size_t arrived = 0;
+    if (receive_plain_arrived(fd_, bytes.data(), bytes.size(), arrived) == status::closed) {
+      throw unreachable{to.to_string() + " closed the connection during the TLS handshake", false};
+    }
+    session.take({bytes.data(), arrived});
+  }
+}
+
+socket::socket(socket&& other) noexcept
+    : fd_{std::exchange(other.fd_, -1)}, encryption_{std::move(other.encryption_)} {}
 
 socket& socket::operator=(socket&& other) noexcept {
   if (this != &other) {
     close();
     fd_ = std::exchange(other.fd_, -1);
+    encryption_ = std::move(other.encryption_);
   }
   return *this;
 }
@@ -155,6 +303,7 @@ socket::~socket() { close(); }
 
 void socket::close() noexcept {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  encryption_.reset();
 }
 
 void socket::interrupt() noexcept {
@@ -162,50 +311,44 @@ void socket::interrupt() noexcept {
 }
 
 socket::status socket::send(std::string_view bytes, std::size_t& sent) noexcept {
-  while (sent < bytes.size()) {
-    auto const count =
-        ::send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (count > 0) {
-      sent += static_cast<std::size_t>(count);
-    } else if (count < 0 && would_block()) {
-      return status::blocked;
-    } else if (count == 0 || errno != EINTR) {
-      return status::closed;
-    }
-  }
-  return status::ok;
+  return encryption_ ? encryption_->send(fd_, bytes, sent) : send_plain(fd_, bytes, sent);
 }
 
 socket::status socket::receive(char* bytes, std::size_t size, std::size_t& received, bool writable,
                                time_point until) noexcept {
-  auto const left = until - boottime::now();
-  if (writable || left <= 2 * receive_tick) {
-    short const events = static_cast<short>(writable ? POLLIN | POLLOUT : POLLIN);
-    auto const ready =
-        poll_once(fd_, events, std::min<std::chrono::nanoseconds>(left, 2 * receive_tick));
-    if (ready == 0) return status::blocked;
-    if (ready == POLLOUT) return status::ok;
-    return receive_arrived(bytes, size, received);
+  if (!encryption_) return receive_plain(fd_, bytes, size, received, writable, until);
+  // What one record held beyond the room that the last caller had is there already.
+  if (auto const known = encryption_->read(bytes, size, received); known != status::blocked) {
+    return known;
   }
-  auto const count = ::recv(fd_, bytes, size, 0);
-  if (count > 0) {
-    received = static_cast<std::size_t>(count);
-    return status::ok;
-  }
-  return count < 0 && (would_block() || errno == EINTR) ? status::blocked : status::closed;
+  std::array<char, most_ciphertext> arrived;
+  std::size_t count = 0;
+  auto const reached = receive_plain(fd_, arrived.data(), arrived.size(), count, writable, until);
+  if (count == 0) return reached;
+  encryption_->take({arrived.data(), count});
+  return encryption_->read(bytes, size, received);
 }
 
 socket::status socket::receive_arrived(char* bytes, std::size_t size,
                                        std::size_t& received) noexcept {
+  if (!encryption_) return receive_plain_arrived(fd_, bytes, size, received);
   for (;;) {
-    auto const count = ::recv(fd_, bytes, size, MSG_DONTWAIT);
-    if (count > 0) {
-      received = static_cast<std::size_t>(count);
-      return status::ok;
+    if (auto const known = encryption_->read(bytes, size, received); known != status::blocked) {
+      return known;
     }
-    if (count < 0 && errno == EINTR) continue;
-    return count < 0 && would_block() ? status::blocked : status::closed;
+    std::array<char, most_ciphertext> arrived;
+    std::size_t count = 0;
+    auto const reached = receive_plain_arrived(fd_, arrived.data(), arrived.size(), count);
+    if (reached != status::ok) return reached;
+    encryption_->take({arrived.data(), count});
   }
+}
+
+std::string socket::why_closed() const {
+  if (!encryption_) return {};
+  std::lock_guard const held{encryption_->mutex};
+  auto const& why = encryption_->session.error();
+  return why.empty() ? why : ": " + why;
 }
 
 }  // namespace fenceguard::redis

@@ -48,23 +48,26 @@ class resolver {
   std::shared_ptr<lookup> running_;
 };
 
-/// A connected stream socket. All calls are bounded by absolute times: what arrives, or a signal,
-/// does not extend them. Belongs to one thread at a time, except interrupt().
+class tls_context;
+
+/// A connected stream socket, plain or with TLS. All calls are bounded by absolute times: what
+/// arrives, or a signal, does not extend them. Belongs to one thread at a time, except interrupt(),
+/// and that one may send while another receives.
 class socket {
  public:
   enum class status { ok, blocked, closed };
 
-  socket() noexcept = default;
-  explicit socket(int fd) noexcept : fd_{fd} {}
+  socket() noexcept;
+  explicit socket(int fd) noexcept;
   socket(socket&& other) noexcept;
   socket& operator=(socket&& other) noexcept;
   socket(socket const&) = delete;
   socket& operator=(socket const&) = delete;
   ~socket();
 
-  /// Throws unreachable.
+  /// `tls`: null for none; else the handshake is part of it. Throws unreachable.
   [[nodiscard]] static socket connect(address const& to, resolver& names,
-                                      connect_bound const& bound);
+                                      connect_bound const& bound, tls_context const* tls);
 
   [[nodiscard]] explicit operator bool() const noexcept { return fd_ >= 0; }
   [[nodiscard]] int descriptor() const noexcept { return fd_; }
@@ -73,7 +76,9 @@ class socket {
   /// closes the socket.
   void interrupt() noexcept;
 
-  /// Sends what the kernel takes at once and counts it in `sent`. Never raises SIGPIPE.
+  /// Sends what the kernel takes at once and counts it in `sent`; the next call must come with the
+  /// same bytes there. What is not counted the peer never sees unless send() is called again. Never
+  /// raises SIGPIPE.
   [[nodiscard]] status send(std::string_view bytes, std::size_t& sent) noexcept;
   /// Waits for bytes until `until`, and for 40 ms at most, or, with `writable`, until more can be
   /// sent; `blocked` where neither came. `received` > 0 only with `ok`.
@@ -82,9 +87,16 @@ class socket {
   /// Takes what has arrived and never waits.
   [[nodiscard]] status receive_arrived(char* bytes, std::size_t size,
                                        std::size_t& received) noexcept;
+  /// After `closed`: why, where TLS knows, with a colon before it.
+  [[nodiscard]] std::string why_closed() const;
 
  private:
+  struct encryption;
+
+  void encrypt(tls_context const& shared, address const& to, connect_bound const& bound);
+
   int fd_ = -1;
+  std::unique_ptr<encryption> encryption_;  // null: none
 };
 
 }  // namespace fenceguard::redis

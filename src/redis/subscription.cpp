@@ -11,7 +11,7 @@ namespace fenceguard::redis {
 
 void subscription::connect(resolver& known, connect_bound const& bound) {
   disconnect();
-  auto peer = socket::connect(options_.server, known, bound);
+  auto peer = socket::connect(options_.server, known, bound, options_.tls.get());
   auto parser = std::make_unique<reply_parser>();
   log_in(peer, *parser, options_, bound);
   for (auto const& [channel, name] : names_) append({"SUBSCRIBE", channel});
@@ -69,7 +69,9 @@ auto subscription::exchange(events const& told) -> fault {
       return {server().to_string() + " does not answer as Redis does: " + parser_->error()};
     }
   }
-  if (status == socket::status::closed) return {server().to_string() + " closed the connection"};
+  if (status == socket::status::closed) {
+    return {server().to_string() + " closed the connection" + peer_.why_closed()};
+  }
   return {};
 }
 

@@ -30,7 +30,7 @@ std::shared_ptr<topology> make_topology(url const& from, unsigned partitions,
   connection_options connecting;
   connecting.login = from.login;
   connecting.database = from.database;
-  connecting.tls = from.tls;
+  if (from.tls) connecting.tls = std::make_shared<tls_context>(from.files);
   connecting.connect_timeout = command_timeout;
   connecting.silence_limit = command_timeout;
   switch (from.kind) {

@@ -150,9 +150,23 @@ scheme take_scheme(std::string_view& text) {
          " (known: " + std::string{known} + ")");
 }
 
+// Where that parameter goes; null where it is none of TLS.
+std::string* tls_parameter(tls_files& files, std::string_view name) {
+  if (name == "cacert") return &files.authorities;
+  if (name == "cacertdir") return &files.authorities_directory;
+  if (name == "cert") return &files.certificate;
+  if (name == "key") return &files.key;
+  return name == "sni" ? &files.server_name : nullptr;
+}
+
 void apply_parameter(url& result, bool unix_socket, std::string_view name, std::string value) {
   bool const sentinel = result.kind == deployment::sentinel;
-  if (name == "db" && (unix_socket || sentinel)) {
+  if (auto* const file = result.tls ? tls_parameter(result.files, name) : nullptr) {
+    if (value.empty() || value.find('\0') != std::string::npos) {
+      refuse("a TLS parameter is empty or has a zero byte");
+    }
+    *file = std::move(value);
+  } else if (name == "db" && (unix_socket || sentinel)) {
     result.database = parse_database(value);
   } else if (name == "user" && unix_socket) {
     result.login.user = std::move(value);
@@ -163,9 +177,14 @@ void apply_parameter(url& result, bool unix_socket, std::string_view name, std::
   } else if (name == "sentinel_password" && sentinel) {
     result.sentinel_login.password = std::move(value);
   } else {
-    refuse(unix_socket ? "unknown parameter after '?' (known: db, user, password)"
-           : sentinel  ? "unknown parameter after '?' (known: db, sentinel_user, sentinel_password)"
-                      : "nothing may follow a '?' here (the database is the path: redis://host/1)");
+    std::string known = unix_socket ? "db, user, password"
+                        : sentinel  ? "db, sentinel_user, sentinel_password"
+                                    : "";
+    if (result.tls)
+      known += std::string{known.empty() ? "" : ", "} + "cacert, cacertdir, cert, key, sni";
+    refuse(known.empty()
+               ? "nothing may follow a '?' here (the database is the path: redis://host/1)"
+               : "unknown parameter after '?' (known: " + known + ")");
   }
 }
 
@@ -177,6 +196,9 @@ void parse_query(url& result, bool unix_socket, std::string_view query) {
     auto const value = equals < pair.size() ? pair.substr(equals + 1) : std::string_view{};
     apply_parameter(result, unix_socket, pair.substr(0, equals),
                     decode(value, "value of a parameter"));
+  }
+  if (result.files.certificate.empty() != result.files.key.empty()) {
+    refuse("cert and key belong together");
   }
   if (!result.login.user.empty() && result.login.password.empty()) {
     refuse("a user without a password");

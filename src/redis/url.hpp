@@ -26,6 +26,17 @@ struct credentials {
   bool operator==(credentials const&) const = default;
 };
 
+/// Files and names for TLS; what is empty is not given.
+struct tls_files {
+  std::string authorities;            ///< PEM; neither this nor the next: the system's own.
+  std::string authorities_directory;  ///< As c_rehash makes it.
+  std::string certificate;            ///< Ours, PEM, with its chain; together with `key`.
+  std::string key;
+  std::string server_name;  ///< What the certificate must bear, where it is not the host's name.
+
+  bool operator==(tls_files const&) const = default;
+};
+
 enum class deployment { standalone, sentinel, cluster };
 
 /// A Redis URL, taken apart. User, password, path and host are percent-decoded.
@@ -36,12 +47,14 @@ enum class deployment { standalone, sentinel, cluster };
 ///                   [&sentinel_user=u&sentinel_password=p]
 ///     redis+cluster://[[user]:password@]host[:port][,host[:port]...]
 ///
-/// Default ports: 6379, for Sentinel 26379. `rediss+sentinel` and `rediss+cluster` use TLS. A
-/// literal IPv6 address stands in brackets.
+/// Default ports: 6379, for Sentinel 26379. `rediss`, `rediss+sentinel` and `rediss+cluster` use
+/// TLS, to all servers, and take the parameters of redis-cli's options: `cacert`, `cacertdir`,
+/// `cert`, `key`, `sni`. A literal IPv6 address stands in brackets.
 struct url {
   deployment kind = deployment::standalone;
   std::vector<address> addresses;  ///< One for standalone; never empty.
   bool tls = false;
+  tls_files files;  ///< Where `tls` is set.
   credentials login;
   credentials sentinel_login;  ///< For the sentinels themselves.
   int database = 0;

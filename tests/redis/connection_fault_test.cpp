@@ -433,8 +433,8 @@ TEST_CASE("sending to a peer that has gone is an outcome, not a SIGPIPE") {
   byte_server server{[](int) {}};  // hangs up at once
   resolver names;
   std::atomic<bool> const cancelled = false;
-  auto peer =
-      socket::connect({"127.0.0.1", server.port(), ""}, names, {boottime::now() + 10s, cancelled});
+  auto peer = socket::connect({"127.0.0.1", server.port(), ""}, names,
+                              {boottime::now() + 10s, cancelled}, nullptr);
   // The first bytes are answered by a reset; what is sent after it raises the signal.
   CHECK(eventually([&] {
     std::size_t sent = 0;

@@ -195,7 +195,6 @@ TEST_CASE("options that cannot be served are refused at construction") {
     change(options);
     CHECK_THROWS_AS(connection{options}, fenceguard::invalid_request);
   };
-  refuse([](auto& o) { o.tls = true; });
   refuse([](auto& o) { o.connect_timeout = 0ms; });
   refuse([](auto& o) { o.silence_limit = -1ms; });
   refuse([](auto& o) { o.longest_batch = 0; });

@@ -41,6 +41,20 @@ TEST_CASE("host, port and database, and their defaults") {
   CHECK(parse_url("rediss://h").tls);
 }
 
+TEST_CASE("TLS: files and the server's name are parameters, as redis-cli calls them") {
+  auto const all =
+      parse_url("rediss://h/2?cacert=/a%20b.pem&cert=/c.pem&key=/k.pem&sni=redis.example");
+  CHECK(all.database == 2);
+  CHECK(all.files == tls_files{"/a b.pem", "", "/c.pem", "/k.pem", "redis.example"});
+  CHECK(parse_url("rediss+cluster://a,b?cacertdir=/d").files.authorities_directory == "/d");
+  CHECK(parse_url("rediss+sentinel://a/s?db=1&cacert=/x").files.authorities == "/x");
+  CHECK(mentions(refusal("rediss://h?cert=/c.pem"), "cert and key belong together"));
+  CHECK(mentions(refusal("rediss://h?cacert="), "empty"));
+  CHECK(mentions(refusal("rediss://h?insecure=1"), "cacert, cacertdir, cert, key, sni"));
+  CHECK(mentions(refusal("redis://h?cacert=/x"), "nothing may follow"));
+  CHECK(mentions(refusal("unix:///s?cacert=/x"), "db, user, password"));
+}
+
 TEST_CASE("user and password are percent-decoded") {
   auto const both = parse_url("redis://al%69ce:p%40s%2Fs%3a%25%00x@h");
   CHECK(both.login.user == "alice");

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "servers/free_port.hpp"
 #include "servers/wait.hpp"
@@ -27,16 +28,17 @@ bool has(redis_server const& node, std::string const& line) {
 
 redis_cluster::redis_cluster() : redis_cluster(options{}) {}
 
-redis_cluster::redis_cluster(options how) {
-  auto const count = how.replicas ? 2 * primaries : primaries;
+redis_cluster::redis_cluster(options how) : options_{std::move(how)} {
+  auto const count = options_.replicas ? 2 * primaries : primaries;
   for (std::size_t i = 0; i < count; ++i) {
     bus_ports_.push_back(free_port());
     nodes_.emplace_back(redis_server::options{
         .arguments = {"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
                       "--cluster-port", std::to_string(bus_ports_.back()),
                       // Without replicas nobody replaces a node that is stopped for a while.
-                      "--cluster-node-timeout", how.replicas ? "2000" : "20000",
-                      "--cluster-require-full-coverage", "no"}});
+                      "--cluster-node-timeout", options_.replicas ? "2000" : "20000",
+                      "--cluster-require-full-coverage", "no"},
+        .encrypted = options_.encrypted});
   }
   for (std::size_t i = 0; i < primaries; ++i) {
     auto const first = static_cast<int>(i) * slots / static_cast<int>(primaries);
@@ -66,10 +68,11 @@ redis_cluster::redis_cluster(options how) {
 }
 
 std::string redis_cluster::url() const {
-  std::string text{"redis+cluster://"};
+  std::string text{options_.encrypted ? "rediss+cluster://" : "redis+cluster://"};
   for (std::size_t i = 0; i < primaries; ++i) {
     text += (i == 0 ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string(nodes_[i].port());
   }
+  if (options_.encrypted) text += "?cacert=" + options_.encrypted->authority.string();
   return text;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ class redis_cluster {
  public:
   struct options {
     bool replicas = false;  // nodes 3, 4, 5 follow 0, 1, 2; one that dies is replaced in seconds
+    std::optional<redis_server::tls> encrypted = {};  // clients and nodes alike
   };
 
   static constexpr std::size_t primaries = 3;
@@ -22,7 +24,8 @@ class redis_cluster {
   redis_cluster();
   explicit redis_cluster(options how);
 
-  std::string url() const;  // redis+cluster://127.0.0.1:p1,127.0.0.1:p2,127.0.0.1:p3
+  // redis+cluster://127.0.0.1:p1,127.0.0.1:p2,127.0.0.1:p3, with TLS rediss+cluster://…
+  std::string url() const;
   std::vector<redis_server>& nodes() noexcept { return nodes_; }
 
   // Index of the primary that has the slot, by its own word.
@@ -54,6 +57,7 @@ class redis_cluster {
   void wait_until_all_know(int slot, std::size_t owner) const;
   std::size_t with_port(std::string const& port) const;
 
+  options options_;
   std::vector<int> bus_ports_;
   std::vector<redis_server> nodes_;
 };

@@ -100,8 +100,10 @@ pid_t redis_server::pid() const noexcept { return process_ ? process_->pid() : -
 
 std::string redis_server::url(int database) const {
   std::string const secret = options_.password.empty() ? "" : ":" + options_.password + "@";
-  return "redis://" + secret + "127.0.0.1:" + std::to_string(port_) + "/" +
-         std::to_string(database);
+  std::string const place = secret + "127.0.0.1:" + std::to_string(port_) + "/";
+  if (!options_.encrypted) return "redis://" + place + std::to_string(database);
+  return "rediss://" + place + std::to_string(database) +
+         "?cacert=" + options_.encrypted->authority.string();
 }
 
 std::string redis_server::socket_path() const {
@@ -112,7 +114,7 @@ std::string redis_server::url_unix() const { return "unix://" + socket_path(); }
 
 bool redis_server::try_start() {
   std::vector<std::string> command{options_.program,
-                                   "--port",
+                                   options_.encrypted ? "--tls-port" : "--port",
                                    std::to_string(port_),
                                    "--bind",
                                    "127.0.0.1",
@@ -129,6 +131,12 @@ bool redis_server::try_start() {
   auto add = [&](std::vector<std::string> const& words) {
     command.insert(command.end(), words.begin(), words.end());
   };
+  if (auto const& with = options_.encrypted) {
+    add({"--port", "0", "--tls-cert-file", with->own.certificate.string(), "--tls-key-file",
+         with->own.key.string(), "--tls-ca-cert-file", with->authority.string(),
+         "--tls-auth-clients", with->demand_certificates ? "yes" : "no", "--tls-replication", "yes",
+         "--tls-cluster", "yes"});
+  }
   if (options_.persistent) add({"--appendonly", "yes", "--appendfsync", "always"});
   if (!options_.password.empty()) add({"--requirepass", options_.password});
   add(options_.arguments);

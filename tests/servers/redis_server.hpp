@@ -1,10 +1,12 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "servers/certificates.hpp"
 #include "servers/child_process.hpp"
 #include "servers/temporary_directory.hpp"
 
@@ -30,6 +32,12 @@ redis_reply redis_command(int port, std::vector<std::string> const& words,
 // The port stays the same over stop() and start(). One thread at a time.
 class redis_server {
  public:
+  // The port speaks TLS. The server trusts clients that `authority` has signed.
+  struct tls {
+    certificates::pair own;
+    std::filesystem::path authority;
+    bool demand_certificates = false;
+  };
   struct options {
     bool persistent = false;    // append-only file, fsync on every write
     std::string password = {};  // requirepass
@@ -37,6 +45,7 @@ class redis_server {
         {};                                // added to the command line, e.g. {"--maxmemory", "1mb"}
     std::string program = "redis-server";  // another server that takes the same arguments
     bool start = true;
+    std::optional<tls> encrypted = {};
   };
 
   enum class stop_mode { terminate, kill };  // SIGTERM, SIGKILL
@@ -48,8 +57,9 @@ class redis_server {
 
   int port() const noexcept { return port_; }
   pid_t pid() const noexcept;
-  std::string url(int database = 0) const;  // redis://[:password@]127.0.0.1:port/database
-  std::string url_unix() const;             // unix:///path
+  // redis://[:password@]127.0.0.1:port/database, with TLS rediss://… and the authority's file
+  std::string url(int database = 0) const;
+  std::string url_unix() const;  // unix:///path
   std::string socket_path() const;
 
   // Returns once the server answers. Throws std::runtime_error with the log when it does not start.

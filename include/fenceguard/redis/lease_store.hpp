@@ -47,7 +47,9 @@ struct replication_options {
 struct lease_store_options {
   /// redis://[user[:password]@]host[:port][/db], unix:///path[?db=N],
   /// redis+sentinel://s1[:port],s2,s3/service or redis+cluster://n1[:port],n2,n3. The password
-  /// never appears in messages. TLS (rediss://) is refused.
+  /// never appears in messages. `rediss` in place of `redis` means TLS to every server; parameters
+  /// cacert, cacertdir, cert, key and sni as the options of redis-cli. Certificates are always
+  /// verified.
   std::string url{"redis://127.0.0.1:6379"};
 
   /// First part of every key; no braces, at most 64 bytes. Stores with the same prefix on the same

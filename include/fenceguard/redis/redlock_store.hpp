@@ -8,10 +8,11 @@
 namespace fenceguard::redis {
 
 struct redlock_store_options {
-  /// An odd number of servers, at least 3, each as redis://[user[:password]@]host[:port][/db] or
-  /// unix:///path[?db=N]. They must be primaries that know nothing of one another: a replica of
-  /// one of them would be a second vote of the same server. Which they are cannot be seen from
-  /// here; a server that says it is a replica has no vote.
+  /// An odd number of servers, at least 3, each as redis://[user[:password]@]host[:port][/db],
+  /// rediss://… (TLS, as in lease_store_options) or unix:///path[?db=N]. They must be primaries
+  /// that know nothing of one another: a replica of one of them would be a second vote of the same
+  /// server. Which they are cannot be seen from here; a server that says it is a replica has no
+  /// vote.
   std::vector<std::string> urls{};
 
   /// First part of every key; no braces, at most 64 bytes. Stores with the same prefix on the same
