@@ -10,7 +10,8 @@ struct tls_session::implementation {};
 
 tls_context::tls_context(tls_files const& /*files*/) {
   throw invalid_request{
-      "rediss:// (TLS) is not supported by this build of fenceguard: OpenSSL was not found"};
+      "rediss:// (TLS) is not supported by this build of fenceguard: it was configured without "
+      "OpenSSL"};
 }
 
 tls_context::~tls_context() = default;

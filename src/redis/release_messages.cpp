@@ -24,21 +24,21 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// How many of n subscribers ask at once, on average: a few never leave it to nobody.
+// How many of n subscribers ask at once, on average and in tenths: a few never leave it to nobody.
 constexpr std::int64_t few = 8;
-constexpr std::int64_t asking_of_few = 3;
-constexpr std::int64_t asking_of_many = 2;
+constexpr std::int64_t tenths_asking_of_few = 30;
+constexpr std::int64_t tenths_asking_of_many = 18;
 
-constexpr std::int64_t asking_of(std::int64_t rivals) noexcept {
-  return rivals <= few ? asking_of_few : asking_of_many;
+constexpr std::int64_t tenths_asking_of(std::int64_t rivals) noexcept {
+  return rivals <= few ? tenths_asking_of_few : tenths_asking_of_many;
 }
 
 // Of all subscribers together one polls in about the time that so many releases take.
-constexpr std::int64_t releases_per_poll = 6;
+constexpr std::int64_t releases_per_poll = 8;
 constexpr milliseconds least_interval = 5ms;
 constexpr milliseconds least_interval_where_all_ask = 250ms;
-constexpr milliseconds longest_interval_by_rival = 100ms;
-constexpr milliseconds longest_interval = 10s;
+constexpr milliseconds longest_interval_by_rival = 200ms;
+constexpr milliseconds longest_interval = 20s;
 constexpr milliseconds longest_interval_where_all_ask = 1s;
 
 // While something is watched, a server is asked for a sign of life after this much silence, and it
@@ -259,8 +259,8 @@ void release_messages::listener::released(std::string const& resource, std::int6
     one.released_at = now;
     one.rivals = rivals;
   }
-  std::uniform_int_distribution<std::int64_t> draw{1, rivals};
-  if (draw(random_) <= asking_of(rivals)) owner_.on_release_(resource);
+  std::uniform_int_distribution<std::int64_t> draw{1, 10 * rivals};
+  if (draw(random_) <= tenths_asking_of(rivals)) owner_.on_release_(resource);
 }
 
 void release_messages::listener::complain(bool& already, std::string const& message) {
@@ -336,8 +336,8 @@ std::optional<std::chrono::milliseconds> release_messages::poll_interval(
   auto const watched = watched_.find(resource);
   if (watched == watched_.end() || !watched->second.heard) return std::nullopt;
   auto const& one = watched->second;
-  bool const all_ask = one.rivals <= asking_of(one.rivals);
-  if (one.released_at == time_point{}) return least_interval_where_all_ask;
+  bool const all_ask = 10 * one.rivals <= tenths_asking_of(one.rivals);
+  if (one.released_at == time_point{}) return longest_interval_where_all_ask;
   auto const held_for = std::max<nanoseconds>(one.period, boottime::now() - one.released_at);
   auto const least = all_ask ? least_interval_where_all_ask : least_interval;
   auto const most = all_ask ? longest_interval_where_all_ask
