@@ -519,6 +519,41 @@ TEST_CASE("cluster: the number of partitions: 64 where nothing is said, 1 to 102
   CHECK_THROWS_AS(redis::lease_store({.url = cluster.url() + "/1"}, tokens), invalid_request);
 }
 
+TEST_CASE(
+    "cluster: a move that is cancelled half-way hides what had moved, and tokens go on rising") {
+  redis_cluster cluster;
+  counted_tokens tokens;
+  auto const store = over(cluster.url(), tokens, 1);
+  auto const holder = new_holder();
+  auto const first = token_of(acquire(*store, "account/1", holder));
+  auto const slot = static_cast<int>(slot_of("0"));
+  auto const from = cluster.owner_of(slot);
+  auto const to = (from + 1) % primaries;
+  auto const set_stable = [&](std::size_t node) {
+    REQUIRE_FALSE(cluster.nodes()[node]
+                      .command({"CLUSTER", "SETSLOT", std::to_string(slot), "STABLE"})
+                      .is_error());
+  };
+  cluster.begin_move(slot, from, to);
+  SUBCASE("the lease alone had moved") {
+    cluster.move_key("fenceguard:{0}:lease:account/1", from, to);
+  }
+  SUBCASE("the tokens alone had moved") { cluster.move_key("fenceguard:{0}:tokens", from, to); }
+  SUBCASE("all had moved") { cluster.move_keys(slot, from, to); }
+  set_stable(from);
+  set_stable(to);
+  auto const held = cluster.nodes()[from].command({"EXISTS", "fenceguard:{0}:lease:account/1"});
+  CHECK((renew(*store, "account/1", holder).answer == backend::renew_answer::renewed) ==
+        (held.integer == 1));
+  auto const second = token_of(acquire(*store, "account/2", new_holder()));
+  CHECK(second > first);
+  if (held.integer == 0) CHECK(token_of(acquire(*store, "account/1", new_holder())) > second);
+  // The keys that were hidden are in the way of the next move, which says so.
+  cluster.begin_move(slot, from, to);
+  CHECK_THROWS_WITH_AS(cluster.move_keys(slot, from, to), doctest::Contains("BUSYKEY"),
+                       std::runtime_error);
+}
+
 TEST_CASE("cluster: users with few rights") {
   redis_cluster cluster;
   std::string rights =
