@@ -151,17 +151,24 @@ long long commands_sent(redis_server const& server) {
   return sum;
 }
 
+enum class hearing { of_releases, nothing };
+
 // Commands for each grant while `waiters` callers, shared out over the stores, get the lease one
 // after another, each once, and keep it for `hold`.
 std::vector<double> commands_per_grant(redis_server const& server, std::size_t stores,
-                                       std::size_t waiters, std::chrono::microseconds hold) {
+                                       std::size_t waiters, std::chrono::microseconds hold,
+                                       hearing of) {
   testing::token_source tokens;
   redis::lease_store first{{.url = server.url(), .prefix = "fenceguard"}, tokens};
   auto held = first.acquire({.resource = "a", .ttl = 60s});
-  std::vector<std::unique_ptr<redis::lease_store>> all;
+  std::vector<std::unique_ptr<lease_store>> all;
   for (std::size_t i = 0; i < stores; ++i) {
-    all.push_back(std::make_unique<redis::lease_store>(
-        redis::lease_store_options{.url = server.url()}, tokens));
+    if (of == hearing::nothing) {
+      all.push_back(std::make_unique<polling_store>(server.port(), tokens));
+    } else {
+      all.push_back(std::make_unique<redis::lease_store>(
+          redis::lease_store_options{.url = server.url()}, tokens));
+    }
   }
   std::vector<double> seen;  // guarded by the lease
   long long last = 0;
@@ -179,7 +186,8 @@ std::vector<double> commands_per_grant(redis_server const& server, std::size_t s
     });
   }
   wait_until("subscriptions", [&] {
-    return begun == waiters && subscribers(server) == static_cast<long long>(stores);
+    auto const expected = of == hearing::nothing ? 0 : static_cast<long long>(stores);
+    return begun == waiters && subscribers(server) == expected;
   });
   std::this_thread::sleep_for(300ms);  // the first questions are over
   last = commands_sent(server);
@@ -189,12 +197,13 @@ std::vector<double> commands_per_grant(redis_server const& server, std::size_t s
 }
 
 void print_commands(redis_server const& server, std::size_t stores, std::size_t waiters,
-                    std::chrono::microseconds hold) {
-  auto const seen = commands_per_grant(server, stores, waiters, hold);
+                    std::chrono::microseconds hold, hearing of = hearing::of_releases) {
+  auto const seen = commands_per_grant(server, stores, waiters, hold, of);
   double sum = 0;
   for (auto const one : seen) sum += one;
-  std::printf("%4zu waiters in %3zu stores, held %3lld ms %10.0f %10.1f %10.0f\n", waiters, stores,
-              static_cast<long long>(hold / 1ms), at(seen, 0.5),
+  std::printf("%4zu waiters in %3zu stores, held %3lld ms%s %10.0f %10.1f %10.0f\n", waiters,
+              stores, static_cast<long long>(hold / 1ms),
+              of == hearing::nothing ? ", polling only" : "              ", at(seen, 0.5),
               sum / static_cast<double>(seen.size()), at(seen, 0.99));
   std::fflush(stdout);
 }
@@ -253,10 +262,11 @@ int main(int argc, char** argv) {
                          [] { std::this_thread::sleep_for(100ms); }));
     print_times("by hand: RPUSH, BLPOP", by_hand(server.port(), count));
   }
-  std::printf("\n%-41s %10s %10s %10s\n", "commands sent for each grant", "median", "mean", "p99");
+  std::printf("\n%-55s %10s %10s %10s\n", "commands sent for each grant", "median", "mean", "p99");
   for (auto const hold : {0ms, 10ms, 100ms}) {
     print_commands(server, 1, 100, hold);
     print_commands(server, 100, 100, hold);
+    print_commands(server, 100, 100, hold, hearing::nothing);
   }
   std::printf("\n");
   print_cancelling(server, std::min(count, 100));

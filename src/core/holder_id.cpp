@@ -66,14 +66,18 @@ std::string new_holder_id() {
   return id;
 }
 
-std::chrono::nanoseconds with_jitter(std::chrono::nanoseconds pause) {
+std::chrono::nanoseconds random_part_of(std::chrono::nanoseconds pause) {
   std::uint32_t random = 0;
   auto const bits = pool.take<sizeof random>();
   std::memcpy(&random, bits.data(), sizeof random);
-  auto const half = std::max<std::chrono::nanoseconds::rep>(pause.count() / 2, 0);
   auto const share = static_cast<double>(random) / 4294967296.0;
-  return std::chrono::nanoseconds{
-      half + static_cast<std::chrono::nanoseconds::rep>(static_cast<double>(half) * share)};
+  auto const whole = static_cast<double>(std::max<std::chrono::nanoseconds::rep>(pause.count(), 0));
+  return std::chrono::nanoseconds{static_cast<std::chrono::nanoseconds::rep>(whole * share)};
+}
+
+std::chrono::nanoseconds with_jitter(std::chrono::nanoseconds pause) {
+  auto const half = std::max(pause / 2, std::chrono::nanoseconds{0});
+  return half + random_part_of(half);
 }
 
 }  // namespace fenceguard

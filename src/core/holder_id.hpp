@@ -18,4 +18,7 @@ inline constexpr std::size_t holder_size = 32;
 /// together do not ask together.
 [[nodiscard]] std::chrono::nanoseconds with_jitter(std::chrono::nanoseconds pause);
 
+/// A random duration up to `pause`: many who draw at the same moment are spread over all of it.
+[[nodiscard]] std::chrono::nanoseconds random_part_of(std::chrono::nanoseconds pause);
+
 }  // namespace fenceguard

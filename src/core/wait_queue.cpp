@@ -128,7 +128,10 @@ void wait_queue::place::busy(std::chrono::milliseconds holder_remaining) {
   ++line_->answers;
   line_->failure.clear();
   if (!at_head()) return;
-  auto pause = with_jitter(hinted ? *hinted : line_->pause);
+  // Those who wait elsewhere have often asked at the same moment; with hints, pauses are long
+  // enough for that to show.
+  auto pause = hinted ? std::max<std::chrono::nanoseconds>(random_part_of(*hinted), first_pause)
+                      : with_jitter(line_->pause);
   if (holder_remaining > holder_remaining.zero()) {
     pause = std::min<std::chrono::nanoseconds>(pause, holder_remaining);
   }

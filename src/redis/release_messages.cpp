@@ -27,7 +27,7 @@ using std::chrono::nanoseconds;
 // How many of n subscribers ask at once, on average and in tenths: a few never leave it to nobody.
 constexpr std::int64_t few = 8;
 constexpr std::int64_t tenths_asking_of_few = 30;
-constexpr std::int64_t tenths_asking_of_many = 18;
+constexpr std::int64_t tenths_asking_of_many = 16;
 
 constexpr std::int64_t tenths_asking_of(std::int64_t rivals) noexcept {
   return rivals <= few ? tenths_asking_of_few : tenths_asking_of_many;

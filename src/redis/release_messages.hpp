@@ -29,8 +29,8 @@ namespace fenceguard::redis {
 /// or subscribing is refused, nothing is heard, and poll_interval() says so.
 ///
 /// So that a hundred stores do not all ask for one lease that has become free, each of n > 8
-/// subscribers passes a message on with a probability of 1.8/n (of 3/n where they are fewer): about
-/// two ask, whatever n is. Where none does (0.165 at most), the next poll of any of them finds out.
+/// subscribers passes a message on with a probability of 1.6/n (of 3/n where they are fewer): about
+/// two ask, whatever n is. Where none does (0.2 at most), the next poll of any of them finds out.
 /// The interval between polls therefore follows the time between releases: about one in eight is
 /// followed by a poll of anybody, and while a lease is held for long, polls become rare.
 ///

@@ -44,6 +44,19 @@ TEST_CASE("a forked child draws other holder ids than its parent") {
   ::close(ends[1]);
 }
 
+TEST_CASE("a random part lies anywhere in the pause") {
+  int early = 0;
+  for (int i = 0; i < 1000; ++i) {
+    auto const part = fenceguard::random_part_of(10ms);
+    REQUIRE(part >= 0ms);
+    REQUIRE(part <= 10ms);
+    if (part < 5ms) ++early;
+  }
+  CHECK(early > 400);
+  CHECK(early < 600);
+  CHECK(fenceguard::random_part_of(-1ms) == 0ms);
+}
+
 TEST_CASE("jitter leaves between the half and the whole of a pause") {
   std::set<std::chrono::nanoseconds> seen;
   for (int i = 0; i < 1000; ++i) {

@@ -115,9 +115,9 @@ class lease_backend {
   /// resource and when nobody does any more, one call at a time; must not wait for an answer.
   virtual void watch(std::string const& /*resource*/) {}
   virtual void unwatch(std::string const& /*resource*/) noexcept {}
-  /// How long a waiter for a watched resource may go without asking, because a hint would come
-  /// when it becomes free; nothing where none might. Polling never ends altogether: a hint can be
-  /// lost. Must not wait for anything.
+  /// How long a waiter for a watched resource may go without asking, at most, because a hint would
+  /// come when it becomes free; nothing where none might. Polling never ends altogether: a hint can
+  /// be lost. Must not wait for anything.
   [[nodiscard]] virtual std::optional<std::chrono::milliseconds> poll_interval(
       std::string_view /*resource*/) const noexcept {
     return std::nullopt;
