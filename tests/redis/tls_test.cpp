@@ -17,6 +17,7 @@
 #include "redis/connection.hpp"
 #include "servers/certificates.hpp"
 #include "servers/redis_cluster.hpp"
+#include "servers/redis_sentinels.hpp"
 #include "servers/redis_server.hpp"
 #include "servers/relay.hpp"
 #include "servers/wait.hpp"
@@ -285,6 +286,26 @@ TEST_CASE("TLS: Redlock") {
   auto held = store.acquire({.resource = "account/1", .wait = 10s});
   REQUIRE(held.has_value());
   CHECK(held->release() == release_outcome::released);
+}
+
+TEST_CASE("TLS: through sentinels, also after a failover") {
+  certificates authority;
+  test_servers::redis_sentinels system{
+      redis_server::tls{authority.issue(here), authority.authority()}};
+  testing::token_source tokens;
+  redis::lease_store store{{.url = system.url()}, tokens};
+  auto const first = store.acquire({.resource = "account/1", .wait = 10s});
+  REQUIRE(first.has_value());
+  system.fail_over();
+  std::optional<lease> second;
+  REQUIRE(eventually([&] {
+    try {
+      second = store.acquire({.resource = "account/2", .wait = 1s});
+    } catch (lease_store_unavailable const&) {
+    }
+    return second.has_value();
+  }));
+  CHECK(second->token() > first->token());
 }
 
 TEST_CASE("TLS: a cluster, to each node, also after a slot has moved") {

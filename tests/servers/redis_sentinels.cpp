@@ -4,6 +4,8 @@
 #include <fstream>
 #include <optional>
 #include <stdexcept>
+#include <string>
+#include <utility>
 
 #include "servers/free_port.hpp"
 #include "servers/wait.hpp"
@@ -11,8 +13,10 @@
 namespace fenceguard::test_servers {
 namespace {
 
-redis_server follower_of(redis_server const& primary) {
-  redis_server made;
+using tls = std::optional<redis_server::tls>;
+
+redis_server follower_of(redis_server const& primary, tls const& encrypted) {
+  redis_server made{{.encrypted = encrypted}};
   made.replica_of(primary);
   return made;
 }
@@ -36,11 +40,13 @@ std::optional<std::string> replication(redis_server const& server, std::string c
 
 }  // namespace
 
-redis_sentinels::redis_sentinels()
-    : servers_{[] {
-        redis_server primary;
-        auto first = follower_of(primary);
-        auto second = follower_of(primary);
+redis_sentinels::redis_sentinels() : redis_sentinels{std::nullopt} {}
+
+redis_sentinels::redis_sentinels(std::optional<redis_server::tls> encrypted)
+    : encrypted_{std::move(encrypted)}, servers_{[this] {
+        redis_server primary{{.encrypted = encrypted_}};
+        auto first = follower_of(primary, encrypted_);
+        auto second = follower_of(primary, encrypted_);
         return std::array<redis_server, 3>{std::move(primary), std::move(first), std::move(second)};
       }()} {
   for (auto& one : sentinels_) start(one);
@@ -51,11 +57,19 @@ void redis_sentinels::start(sentinel& one) {
   auto const config = one.directory.path() / "sentinel.conf";
   for (int attempt = 0; attempt < 20; ++attempt) {
     one.port = free_port();
-    std::ofstream{config} << "port " << one.port << "\nbind 127.0.0.1\ndir "
-                          << one.directory.path().string() << "\nsentinel monitor " << service
-                          << " 127.0.0.1 " << servers_[0].port()
-                          << " 2\nsentinel down-after-milliseconds " << service
-                          << " 500\nsentinel failover-timeout " << service << " 2000\n";
+    std::ofstream text{config};
+    text << "port " << one.port << "\nbind 127.0.0.1\ndir " << one.directory.path().string()
+         << "\nsentinel monitor " << service << " 127.0.0.1 " << servers_[0].port()
+         << " 2\nsentinel down-after-milliseconds " << service << " 500\nsentinel failover-timeout "
+         << service << " 2000\n";
+    if (encrypted_) {
+      one.tls_port = free_port();
+      text << "tls-port " << one.tls_port << "\ntls-cert-file "
+           << encrypted_->own.certificate.string() << "\ntls-key-file "
+           << encrypted_->own.key.string() << "\ntls-ca-cert-file "
+           << encrypted_->authority.string() << "\ntls-auth-clients no\ntls-replication yes\n";
+    }
+    text.close();
     one.process.clear();
     one.process.emplace_back(
         child_process::options{.command = {"redis-server", config.string(), "--sentinel"},
@@ -82,10 +96,13 @@ std::vector<int> redis_sentinels::sentinel_ports() const {
 
 std::string redis_sentinels::url() const {
   std::string text;
-  for (int port : sentinel_ports()) {
-    text += (text.empty() ? "redis+sentinel://127.0.0.1:" : ",127.0.0.1:") + std::to_string(port);
+  std::string const scheme = encrypted_ ? "rediss+sentinel://" : "redis+sentinel://";
+  for (auto const& one : sentinels_) {
+    text += (text.empty() ? scheme : ",") +
+            "127.0.0.1:" + std::to_string(encrypted_ ? one.tls_port : one.port);
   }
-  return text + '/' + service;
+  text += std::string{"/"} + service;
+  return encrypted_ ? text + "?cacert=" + encrypted_->authority.string() : text;
 }
 
 int redis_sentinels::named_port(int sentinel_port) const {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,11 @@ class redis_sentinels {
 
   // Returns once every sentinel knows the two replicas and the two other sentinels.
   redis_sentinels();
+  // All connections are encrypted, except those of this object to the sentinels.
+  explicit redis_sentinels(std::optional<redis_server::tls> encrypted);
 
-  std::string url() const;  // redis+sentinel://127.0.0.1:p1,127.0.0.1:p2,127.0.0.1:p3/orders
+  // redis+sentinel://127.0.0.1:p1,127.0.0.1:p2,127.0.0.1:p3/orders, with TLS rediss+sentinel://…
+  std::string url() const;
   std::vector<int> sentinel_ports() const;
 
   // The server that the sentinels name.
@@ -42,6 +46,7 @@ class redis_sentinels {
   struct sentinel {
     temporary_directory directory{};
     int port = 0;
+    int tls_port = 0;                      // where there is TLS
     std::vector<child_process> process{};  // one, once started
   };
 
@@ -49,6 +54,7 @@ class redis_sentinels {
   int named_port(int sentinel_port) const;
   void wait_for_another_than(int port);
 
+  std::optional<redis_server::tls> encrypted_;
   std::array<redis_server, 3> servers_;
   std::array<sentinel, 3> sentinels_;
 };
