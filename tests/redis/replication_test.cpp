@@ -43,6 +43,13 @@ struct primary_with_two_replicas {
     second.replica_of(primary);
     REQUIRE(eventually([&] { return primary.info("replication", "connected_slaves") == "2"; }));
     REQUIRE(eventually([&] { return acknowledging() == 2; }));
+    // Up to a second after the first copy a replica has not asked for what comes after it.
+    REQUIRE_FALSE(primary.command({"SET", "probe", "1"}).is_error());
+    REQUIRE(eventually([&] {
+      return first.command({"GET", "probe"}).text == "1" &&
+             second.command({"GET", "probe"}).text == "1";
+    }));
+    REQUIRE(primary.command({"DEL", "probe"}).integer == 1);
   }
   long long acknowledging() const { return primary.command({"WAIT", "2", "100"}).integer; }
 };
