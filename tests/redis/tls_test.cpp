@@ -140,7 +140,9 @@ TEST_CASE("TLS: a server that demands a certificate of its clients") {
   certificates authority;
   redis_server const server{
       {.encrypted = redis_server::tls{authority.issue(here), authority.authority(), true}}};
-  CHECK(mentions(refusal(server.url()), "certificate required"));
+  // Always refused. That the server says why is lost where its end of the connection comes as a
+  // reset.
+  CHECK(eventually([&] { return mentions(refusal(server.url()), "certificate required"); }));
   auto const mine = authority.issue("DNS:client");
   connection made{options_of(server.url() + "&cert=" + mine.certificate.string() +
                              "&key=" + mine.key.string())};
