@@ -1,5 +1,6 @@
 // What was won and is not wanted, or was never a majority, is given back everywhere.
 
+#include <array>
 #include <fenceguard/core/errors.hpp>
 #include <string>
 #include <thread>
@@ -19,6 +20,11 @@ int copies_beside(quorum& servers, std::string const& resource, std::size_t from
   int count = 0;
   for (std::size_t i = from; i < 5; ++i) count += static_cast<int>(servers.has(i, resource));
   return count;
+}
+
+// What the server counts of SET, which is what takes a lease.
+std::string sets(test_servers::redis_server const& server) {
+  return server.info("commandstats", "cmdstat_set").value_or("none");
 }
 
 }  // namespace
@@ -91,43 +97,56 @@ TEST_CASE("key left by a timed-out acquire: every server gives it back once it a
   auto const warm = new_holder();
   token_of(try_acquire(*store, "account/0", warm));
   REQUIRE(eventually([&] { return servers.copies("account/0") == 5; }));
+  // A server that still owes a reply is sent nothing more. With the other two held up, a majority
+  // is these three, which owe nothing once they have renewed.
+  for (std::size_t i : {3U, 4U}) servers.relay(i).stall(direction::to_client);
+  REQUIRE(eventually(
+      [&] { return renew(*store, "account/0", warm).answer == backend::renew_answer::renewed; }));
   for (std::size_t i : {0U, 1U, 2U}) servers.relay(i).stall(direction::to_client);
-  backend::acquire_answer answer = backend::busy{};
-  std::thread caller{[&] { answer = try_acquire(*store, "account/1", new_holder(), 1h, 6s); }};
-  CHECK(eventually([&] { return servers.copies("account/1") == 5; }));
-  caller.join();
+  for (std::size_t i : {3U, 4U}) servers.relay(i).flow();
+  std::array<std::string, 5> before;
+  for (std::size_t i = 0; i < 5; ++i) before[i] = sets(servers.server(i));
+  auto const answer = try_acquire(*store, "account/1", new_holder(), 1h, 6s);
   INFO(describe(answer));
   CHECK(std::holds_alternative<backend::unknown>(answer));
+  // Every server has had it, and may have given it back by now: what undoes it follows at once.
+  for (std::size_t i = 0; i < 5; ++i) CHECK(sets(servers.server(i)) != before[i]);
   CHECK(eventually([&] { return copies_beside(servers, "account/1", 3) == 0; }));
   for (std::size_t i : {0U, 1U, 2U}) servers.relay(i).flow();
   CHECK(eventually([&] { return servers.copies("account/1") == 0; }));
 }
 
 TEST_CASE("key left by a timed-out acquire: one that may yet come is undone after its time") {
-  quorum servers;
-  counted_tokens tokens;
-  event_log log;
-  auto const store = servers.open(tokens, {.relayed = true, .command_timeout = 200ms, .log = &log});
-  token_of(try_acquire(*store, "account/0", new_holder()));
-  REQUIRE(eventually([&] { return servers.copies("account/0") == 5; }));
-  // The hold vanishes on its way to one server; its time is 4 s.
-  servers.relay(0).swallow(direction::to_server);
-  auto const holder = new_holder();
-  auto const end = in(4s);
-  token_of(try_acquire(*store, "account/1", holder, 1h, 4s));
-  REQUIRE(eventually([&] { return !log.errors().empty(); }));  // the server does not answer
-  servers.relay(0).flow();
-  CHECK(store->release("account/1", holder, in(5s)) == release_outcome::released);
-  REQUIRE(eventually([&] { return servers.copies("account/1") == 0; }));
-  REQUIRE(eventually([&] {
-    auto const name = new_holder();
-    token_of(try_acquire(*store, name, name));
-    return servers.has(0, name);
-  }));
-  // A network that delivers it only now, after the release and in time still.
-  servers.put(0, "account/1", holder, 1h);
-  REQUIRE(boottime::now() < end);
-  CHECK(eventually([&] { return servers.copies("account/1") == 0; }));
+  // What has to happen within a hold's time takes longer on a busy machine: then with more of it.
+  bool in_time = false;
+  for (auto time = 4s; !in_time; time *= 2) {
+    REQUIRE(time < 1min);
+    quorum servers;
+    counted_tokens tokens;
+    event_log log;
+    auto const store =
+        servers.open(tokens, {.relayed = true, .command_timeout = 200ms, .log = &log});
+    token_of(try_acquire(*store, "account/0", new_holder()));
+    REQUIRE(eventually([&] { return servers.copies("account/0") == 5; }));
+    // The hold vanishes on its way to one server.
+    servers.relay(0).swallow(direction::to_server);
+    auto const holder = new_holder();
+    auto const end = in(time);
+    token_of(try_acquire(*store, "account/1", holder, 1h, time));
+    REQUIRE(eventually([&] { return !log.errors().empty(); }));  // the server does not answer
+    servers.relay(0).flow();
+    CHECK(store->release("account/1", holder, in(5s)) == release_outcome::released);
+    REQUIRE(eventually([&] { return servers.copies("account/1") == 0; }));
+    REQUIRE(eventually([&] {
+      auto const name = new_holder();
+      token_of(try_acquire(*store, name, name));
+      return servers.has(0, name);
+    }));
+    // A network that delivers it only now, after the release and in time still.
+    servers.put(0, "account/1", holder, 1h);
+    in_time = boottime::now() < end;
+    if (in_time) CHECK(eventually([&] { return servers.copies("account/1") == 0; }));
+  }
 }
 
 TEST_CASE("release: a server that hangs gives back what it holds when it goes on") {
